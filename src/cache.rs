@@ -1,0 +1,135 @@
+//! What may be done while the lock is held: clearing the cache, so that a crash leaves it whole or gone.
+//!
+//! The directory is renamed to a hidden sibling first, in one step, and then deleted at leisure. Every step works on
+//! open directories, so a symlink put in the way is deleted, never followed.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Argument, Error};
+use crate::lockfile::Paths;
+use crate::sys::{self, Dir, FileId, Kind};
+use crate::tree;
+
+/// How far a clear came before it failed.
+pub(crate) enum Failure {
+    /// The cache is as it was.
+    Untouched(Error),
+    /// The cache is gone, but what it was could not all be deleted. The next clear tries again.
+    Remains(Error),
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Error {
+        let (Failure::Untouched(error) | Failure::Remains(error)) = failure;
+        error
+    }
+}
+
+/// Deletes the cache directory and all that is in it. The caller holds the exclusive lock. A missing directory is
+/// success.
+pub(crate) fn clear(paths: &Paths) -> Result<(), Failure> {
+    let cache = &paths.cache;
+    let (parent_path, name) = split(cache).map_err(Failure::Untouched)?;
+    let parent = match Dir::open(&parent_path.join(".")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        answer => answer.map_err(|source| untouched("open", parent_path, source))?,
+    };
+    let trash = trash_name(&name);
+    // What an interrupted clear left behind. It is in nobody's way: if it will not go, the rename below tells.
+    let leftover = tree::delete(&parent, &trash, &tree::join(parent_path, &trash));
+    match sys::stat_path(cache) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return leftover.map_err(Failure::Remains),
+        Err(source) => return Err(untouched("inspect", cache, source)),
+        Ok(stat) if stat.kind != Kind::Directory => {
+            return Err(untouched("clear", cache, io::Error::from_raw_os_error(libc::ENOTDIR)));
+        }
+        Ok(stat) => refuse_precious(paths, stat.id).map_err(Failure::Untouched)?,
+    }
+    match parent.rename(&name, &parent, &trash) {
+        Ok(()) => tree::delete(&parent, &trash, cache).map_err(Failure::Remains),
+        // A mount point (EBUSY, EXDEV), a parent that may not be written, or a trash that may not be replaced.
+        Err(_) => clear_in_place(cache),
+    }
+}
+
+fn untouched(action: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Failure {
+    Failure::Untouched(Error::system(action, path, source))
+}
+
+fn split(cache: &Path) -> Result<(&Path, CString), Error> {
+    let name = cache.file_name().and_then(|name| CString::new(name.as_bytes()).ok());
+    match (cache.parent(), name) {
+        (Some(parent), Some(name)) => Ok((parent, name)),
+        _ => Err(Argument::Clear { path: cache.to_owned(), why: "it is the root directory" }.into()),
+    }
+}
+
+/// `.jitlock-trash-` and a hash of the cache's name (FNV-1a, 64 bits): the same for every process, and short enough
+/// where the name itself leaves no room.
+fn trash_name(name: &CStr) -> CString {
+    let hash = name.to_bytes().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    CString::new(format!(".jitlock-trash-{hash:016x}")).unwrap_or_default()
+}
+
+/// The root, a home directory or one that contains it, and the place where the lock file itself lies.
+fn refuse_precious(paths: &Paths, cache: FileId) -> Result<(), Error> {
+    let refuse = |why| Err(Argument::Clear { path: paths.cache.clone(), why }.into());
+    let home = std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
+    for home in home.into_iter().chain(sys::home_of_user()) {
+        if lies_in(&home, cache) {
+            return refuse("it is the home directory, or contains it");
+        }
+    }
+    if paths.lock.parent().is_some_and(|parent| lies_in(parent, cache)) {
+        return refuse("its lock file lies in it");
+    }
+    match sys::stat_path(Path::new("/")) {
+        Ok(root) if root.id == cache => refuse("it is the root directory"),
+        _ => Ok(()),
+    }
+}
+
+/// Whether `path` is the directory or lies somewhere below it.
+fn lies_in(path: &Path, directory: FileId) -> bool {
+    let Ok(real) = std::fs::canonicalize(path) else { return false };
+    real.ancestors().any(|ancestor| sys::stat_path(ancestor).is_ok_and(|stat| stat.id == directory))
+}
+
+/// Moves everything into a hidden directory of the cache's own, all of it or nothing, and deletes that.
+fn clear_in_place(path: &Path) -> Result<(), Failure> {
+    let cache = Dir::open(path).map_err(|source| untouched("open", path, source))?;
+    let trash = trash_name(c"");
+    tree::delete(&cache, &trash, path).map_err(Failure::Untouched)?;
+    let entries = cache.entries().map_err(|source| untouched("list", path, source))?;
+    if entries.is_empty() {
+        return Ok(());
+    }
+    cache.make_child(&trash).map_err(|source| untouched("clear", path, source))?;
+    let into = cache.child(&trash).map_err(|source| untouched("open", path, source))?;
+    for (done, entry) in entries.iter().enumerate() {
+        if let Err(source) = move_entry(&cache, &into, &entry.name) {
+            // What went one way goes back: the names are free, since we hold the lock.
+            entries[..done].iter().for_each(|entry| drop(into.rename(&entry.name, &cache, &entry.name)));
+            let _ = cache.remove(&trash, true);
+            return Err(untouched("remove", tree::join(path, &entry.name), source));
+        }
+    }
+    drop(into);
+    tree::delete(&cache, &trash, path).map_err(Failure::Remains)
+}
+
+/// A directory needs to be writable itself to change its parent (rename(2), EACCES).
+fn move_entry(from: &Dir, into: &Dir, name: &CStr) -> io::Result<()> {
+    match from.rename(name, into, name) {
+        Err(error) if sys::is_denied(&error) => {
+            from.make_child_writable(name)?;
+            from.rename(name, into, name)
+        }
+        answer => answer,
+    }
+}

@@ -1,0 +1,162 @@
+//! Who holds a lock now: first by the kernel's word, then by the record in the file. Nothing here takes the lock.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::time::SystemTime;
+
+use crate::error::{printable, Error};
+use crate::lockfile;
+use crate::owner::{self, Record, State};
+use crate::process::{self, OwnFile};
+use crate::sys::{self, Access, FileId, Kind, Mode};
+
+/// What can be said of a lock's holder from here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// What is known.
+    pub state: HolderState,
+    /// The processes that have the lock, where the kernel shows them.
+    pub processes: Vec<Holding>,
+    /// What the last owner wrote and did not mark as released.
+    pub record: Option<Record>,
+    /// Whether the record was written by the process that has the lock.
+    pub record_agrees: bool,
+}
+
+/// Whether a lock is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HolderState {
+    /// A try would have succeeded.
+    Free,
+    /// One process, or a family that shares one descriptor, has it exclusively.
+    Held,
+    /// Readers have it.
+    Shared,
+    /// Nobody can be seen, which says nothing: the holder may be in another pid namespace, of another user, or on
+    /// another host. Only a try can tell.
+    NotVisible,
+}
+
+/// A process that has the lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holding {
+    /// In this process's pid namespace.
+    pub pid: u32,
+    /// Its command line, made printable.
+    pub command: String,
+    /// When it started.
+    pub started: Option<SystemTime>,
+    /// Whether it is this process itself or one that it descends from: then a wait may never end.
+    pub ancestor: bool,
+}
+
+/// Who holds the lock of `cache`, asked without taking it and without write permission.
+pub fn query(cache: &Path, explicit: Option<&Path>) -> Result<Holder, Error> {
+    let explicit = explicit.map(lockfile::absolute).transpose()?;
+    let lock = lockfile::paths(&lockfile::absolute(cache)?, explicit.as_deref())?.lock;
+    let file = match OwnFile::open(|| sys::open(&lock, Access::ReadOnly)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Holder::free()),
+        answer => answer.map_err(|source| Error::system("open", &lock, source))?,
+    };
+    let inspected = sys::stat(&file).and_then(|stat| Ok((stat, sys::is_local(&file)?)));
+    let (stat, local) = inspected.map_err(|source| Error::system("inspect", &lock, source))?;
+    if stat.kind != Kind::Regular {
+        return Err(Error::NotALockFile { path: lock, kind: stat.kind.name() });
+    }
+    Ok(Holder::new(stat.id, local, owner::read_from(&file).into_record(), true))
+}
+
+impl Holder {
+    fn free() -> Holder {
+        Holder { state: HolderState::Free, ..Holder::silent() }
+    }
+
+    /// Of a lock file whose file system does not answer.
+    pub(crate) fn silent() -> Holder {
+        Holder { state: HolderState::NotVisible, processes: Vec::new(), record: None, record_agrees: false }
+    }
+
+    /// Of a lock file that was seen held. Reading it again can hang where the file system is not of this host: there
+    /// the helper's last reading, `record`, has to do.
+    pub(crate) fn of(id: FileId, path: &Path, local: bool, record: Option<Record>, thorough: bool) -> Holder {
+        let fresh = || {
+            let file = OwnFile::open(|| sys::open(path, Access::ReadOnly)).ok()?;
+            let same = sys::stat(&file).is_ok_and(|stat| stat.id == id);
+            same.then(|| owner::read_from(&file)).and_then(State::into_record)
+        };
+        Holder::new(id, local, if local { fresh() } else { record }, thorough)
+    }
+
+    fn new(id: FileId, local: bool, record: Option<Record>, thorough: bool) -> Holder {
+        let seen = sys::kernel_holders(id, thorough);
+        let record_agrees = record.as_ref().is_some_and(|record| {
+            seen.holders.iter().any(|holder| holder.pid == record.pid) && is_of_living_process(record)
+        });
+        let state = match seen.holders.first().map(|holder| holder.mode) {
+            Some(Mode::Exclusive) => HolderState::Held,
+            Some(Mode::Shared) => HolderState::Shared,
+            None if seen.complete && local => HolderState::Free,
+            None => HolderState::NotVisible,
+        };
+        let ancestors = if seen.holders.is_empty() { Vec::new() } else { sys::ancestors() };
+        let processes = seen.holders.iter().map(|holder| Holding {
+            pid: holder.pid,
+            command: printable(&sys::command_of(holder.pid)),
+            started: sys::started_at(holder.pid),
+            ancestor: ancestors.contains(&holder.pid),
+        });
+        Holder { state, processes: processes.collect(), record, record_agrees }
+    }
+
+    /// Since when the lock is held, if its holder wrote that down.
+    pub fn since(&self) -> Option<SystemTime> {
+        self.record.as_ref().filter(|_| self.record_agrees).map(|record| record.since)
+    }
+}
+
+/// Whether the record's pid means a process of this very namespace and boot that has not been recycled since.
+fn is_of_living_process(record: &Record) -> bool {
+    let me = process::identity();
+    let here = record.boot == me.boot && record.pid_namespace == me.pid_namespace;
+    here && sys::start_of(record.pid) == Some(record.start)
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.processes.as_slice(), &self.record) {
+            ([], Some(record)) => write!(
+                f,
+                "its holder is not visible from here; the last to write its record was pid {} on host {} ({}), {} ago",
+                record.pid,
+                record.host,
+                record.command,
+                age(record.since)
+            ),
+            ([], None) => f.write_str("its holder is not visible from here and left no record"),
+            ([first, others @ ..], _) => {
+                f.write_str(if self.state == HolderState::Shared { "shared by " } else { "held by " })?;
+                write!(f, "pid {} ({})", first.pid, first.command)?;
+                match (self.since(), first.started) {
+                    (Some(since), _) => write!(f, " for {}", age(since))?,
+                    (None, Some(started)) => write!(f, ", which was started {} ago and wrote no record", age(started))?,
+                    (None, None) => {}
+                }
+                if first.ancestor {
+                    f.write_str(", which is this process or an ancestor of it")?;
+                }
+                match others {
+                    [] => Ok(()),
+                    _ => {
+                        let pids: Vec<String> = others.iter().map(|other| other.pid.to_string()).collect();
+                        write!(f, "; and by pid {}", pids.join(", "))
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn age(since: SystemTime) -> String {
+    format!("{:.1} s", since.elapsed().unwrap_or_default().as_secs_f64())
+}

@@ -1,0 +1,36 @@
+//! A crash-safe lock around a JIT build cache, for processes of any language.
+//!
+//! The lock of a cache directory is an flock(2) on its sibling `<cache>.lock`. The kernel holds it for the process
+//! and drops it when the process dies, so no lock is ever left behind; nothing else decides who holds it.
+//!
+//! A path becomes a lock file (`lockfile`), which is waited for with a deadline that flock itself does not have
+//! (`wait`: the caller's side; `queue`: the one thread that asks the kernel). The new owner reads how the last one
+//! ended and writes its own name (`owner`), and gets a number for what it holds (`handle`). While it holds it, it may
+//! clear the cache (`cache`). Then it gives the number back. `lock` puts these in order; `holder` answers everybody
+//! else's question of who has it; `process` is what one process remembers, and what a fork does to that.
+//!
+//! C callers see [`capi`]; its header is `include/jitlock.h`.
+
+pub mod capi;
+mod lock;
+mod lockfile;
+mod wait;
+mod queue;
+mod waiter;
+mod owner;
+mod handle;
+mod cache;
+mod tree;
+mod holder;
+mod process;
+mod policy;
+mod error;
+mod sys;
+
+pub use error::{Argument, Code, Error};
+pub use handle::Handle;
+pub use holder::{query, Holder, HolderState, Holding};
+pub use lock::{acquire, clear_cache, clear_held, info, release, Info, Options, PreviousOwner};
+pub use owner::Record;
+pub use policy::{timeout_for_baseline, BadEnvironment, Timeout, DEFAULT_TIMEOUT};
+pub use wait::{Progress, Waiting};

@@ -1,0 +1,229 @@
+//! From the wish to the handle and back: the order in which the other modules do their part.
+
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::cache::{self, Failure};
+use crate::error::{Argument, Error};
+use crate::handle::{self, Handle, Thread};
+use crate::lockfile::{self, LockFile, Target};
+use crate::owner::{self, Record, State};
+use crate::policy::{Deadline, Timeout};
+use crate::process;
+use crate::sys::{self, FileId, Kind, Mode};
+use crate::wait::{self, Progress, Wish};
+
+/// What to lock, and how.
+pub struct Options<'a> {
+    /// The directory to protect. It need not exist.
+    pub cache: &'a Path,
+    /// How long to wait.
+    pub timeout: Timeout,
+    /// Another lock file than `<cache>.lock`.
+    pub lock_path: Option<&'a Path>,
+    /// As one of several readers.
+    pub shared: bool,
+    /// Forked and executed children keep the lock alive until the last of them is gone.
+    pub inherit: bool,
+    /// The caller's calls move between threads: do not tell by thread that it waits for itself.
+    pub any_thread: bool,
+    /// A signal handled by the calling thread ends the wait.
+    pub interruptible: bool,
+    /// Delete the cache if its last owner died.
+    pub clear_if_owner_died: bool,
+    /// Watch the wait.
+    pub progress: Option<Progress<'a>>,
+}
+
+impl<'a> Options<'a> {
+    /// An exclusive lock of `cache`.
+    pub fn new(cache: &'a Path, timeout: Timeout) -> Options<'a> {
+        Options {
+            cache,
+            timeout,
+            lock_path: None,
+            shared: false,
+            inherit: false,
+            any_thread: false,
+            interruptible: false,
+            clear_if_owner_died: false,
+            progress: None,
+        }
+    }
+}
+
+/// How the last owner ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PreviousOwner {
+    /// It released the lock, or there was none.
+    Clean,
+    /// It did not: what it built may be half done. Who it was, if its record says so.
+    Died(Option<Box<Record>>),
+    /// It may have been one that could not write a record.
+    Unknown,
+}
+
+/// A held lock.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    file: LockFile,
+    mode: Mode,
+    inherit: bool,
+    /// Whether the owner record could be written.
+    recorded: bool,
+    previous: PreviousOwner,
+    waited: Duration,
+    /// Taken by whoever works on the cache by the handle, so that a release on another thread waits for it.
+    working: Mutex<()>,
+}
+
+/// What a holder may ask about its lock.
+#[derive(Clone, Debug)]
+pub struct Info {
+    /// How the last owner ended.
+    pub previous: PreviousOwner,
+    /// Whether the lock file was deleted or replaced since.
+    pub lost: bool,
+    /// Whether the owner record was written; if not, the next owner cannot be told if this one dies.
+    pub recorded: bool,
+    /// How long the acquire waited.
+    pub waited: Duration,
+    /// The descriptor of the lock file. Not to be closed.
+    pub descriptor: i32,
+}
+
+/// Takes the lock.
+pub fn acquire(options: Options<'_>) -> Result<Handle, Error> {
+    let thread = (!options.any_thread).then(Thread::current);
+    let lock = take(options, thread, true)?;
+    Ok(handle::insert(lock, thread))
+}
+
+/// Gives the lock back. The handle is void afterwards, whatever the answer, unless it never named a lock of this
+/// process.
+pub fn release(handle: Handle) -> Result<(), Error> {
+    let lock = handle::remove(handle)?;
+    let _working = lock.working.lock().unwrap_or_else(PoisonError::into_inner);
+    lock.give_back()
+}
+
+/// Takes the lock, deletes the cache, gives the lock back.
+pub fn clear_cache(cache: &Path, timeout: Timeout) -> Result<(), Error> {
+    match take(Options::new(cache, timeout), Some(Thread::current()), false) {
+        // Without a parent directory there is no cache, and nobody to exclude.
+        Err(Error::System { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+        Ok(lock) => {
+            let cleared = cache::clear(&lock.file.paths).map_err(Error::from);
+            let released = lock.give_back();
+            cleared.and(released)
+        }
+    }
+}
+
+/// Deletes the cache under a lock that is held already.
+pub fn clear_held(handle: Handle) -> Result<(), Error> {
+    let lock = handle::get(handle)?;
+    let _working = lock.working.lock().unwrap_or_else(PoisonError::into_inner);
+    if lock.mode == Mode::Shared {
+        return Err(Argument::SharedClear.into());
+    }
+    cache::clear(&lock.file.paths).map_err(Error::from)
+}
+
+/// What is known of a held lock.
+pub fn info(handle: Handle) -> Result<Info, Error> {
+    let lock = handle::get(handle)?;
+    Ok(Info {
+        previous: lock.previous.clone(),
+        lost: !lock.is_current(),
+        recorded: lock.recorded,
+        waited: lock.waited,
+        descriptor: lock.file.descriptor(),
+    })
+}
+
+fn take(options: Options<'_>, thread: Option<Thread>, make_parents: bool) -> Result<Lock, Error> {
+    if options.shared && options.clear_if_owner_died {
+        return Err(Argument::SharedClear.into());
+    }
+    process::watch_forks().map_err(|source| Error::system("watch the forks of", "this process", source))?;
+    let mode = if options.shared { Mode::Shared } else { Mode::Exclusive };
+    let mut wish = Wish {
+        target: Target {
+            cache: lockfile::absolute(options.cache)?,
+            explicit: options.lock_path.map(lockfile::absolute).transpose()?,
+            mode,
+            make_parents,
+        },
+        deadline: Deadline::new(options.timeout),
+        thread,
+        interruptible: options.interruptible,
+        progress: options.progress,
+    };
+    let mut file = wait::lock(&mut wish)?;
+    let previous = previous_owner(&file);
+    if options.clear_if_owner_died && matches!(previous, PreviousOwner::Died(_)) {
+        match cache::clear(&file.paths) {
+            // What remains lies out of the next build's way.
+            Ok(()) | Err(Failure::Remains(_)) => {}
+            Err(Failure::Untouched(error)) => return Err(error),
+        }
+    }
+    if options.inherit {
+        file.make_inheritable()?;
+    }
+    // Last of all: until everything else is done, the file goes on saying that the previous owner died.
+    let recorded = mode == Mode::Exclusive && owner::write(&file);
+    let waited = wish.deadline.started.elapsed();
+    Ok(Lock { file, mode, inherit: options.inherit, recorded, previous, waited, working: Mutex::new(()) })
+}
+
+impl Lock {
+    pub(crate) fn id(&self) -> FileId {
+        self.file.id()
+    }
+
+    fn is_current(&self) -> bool {
+        // What cannot be looked at is not what others will find.
+        self.file.is_current().unwrap_or(false)
+    }
+
+    fn give_back(&self) -> Result<(), Error> {
+        let current = self.is_current();
+        if self.recorded {
+            owner::mark_released(&self.file);
+        }
+        if !self.inherit {
+            self.file.unlock();
+        }
+        match current {
+            true => Ok(()),
+            false => Err(Error::Lost(self.file.path().to_owned())),
+        }
+    }
+}
+
+fn previous_owner(file: &LockFile) -> PreviousOwner {
+    match owner::read(file) {
+        State::Held(record) => PreviousOwner::Died(record.map(Box::new)),
+        State::Released if !silent_owners_possible(file) => PreviousOwner::Clean,
+        State::Empty if file.created => PreviousOwner::Clean,
+        State::Released | State::Empty | State::Unreadable => PreviousOwner::Unknown,
+    }
+}
+
+/// Whether somebody could have held the lock who cannot write its file, so left no record, but can write the cache:
+/// group or others, where the one is read-only for them and the other is not.
+fn silent_owners_possible(file: &LockFile) -> bool {
+    let class = |mode: u32, read: u32, write: u32| mode & read != 0 && mode & write == 0;
+    let mode = file.stat.mode;
+    let (group, others) = (class(mode, 0o040, 0o020), class(mode, 0o004, 0o002));
+    if !group && !others {
+        return false;
+    }
+    sys::stat_path(&file.paths.cache).is_ok_and(|cache| {
+        cache.kind == Kind::Directory && (group && cache.mode & 0o020 != 0 || others && cache.mode & 0o002 != 0)
+    })
+}

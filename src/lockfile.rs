@@ -1,0 +1,291 @@
+//! A path becomes a lock file: which file stands for a cache, how it is opened, and whether it still is the one
+//! that others will find.
+//!
+//! Nothing here ever deletes, truncates or writes to a lock file: the inode is what processes agree on.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::error::{Argument, Error};
+use crate::process::OwnFile;
+use crate::sys::{self, Access, FileId, FileStat, Kind, Mode};
+
+/// What is to be locked, as the caller named it: absolute, and not yet looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub cache: PathBuf,
+    /// The caller's own choice of a lock file.
+    pub explicit: Option<PathBuf>,
+    pub mode: Mode,
+    /// Whether the missing parents of the lock file are made.
+    pub make_parents: bool,
+}
+
+/// A cache and the file that is locked for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Paths {
+    /// The directory, its last component no longer a symlink.
+    pub cache: PathBuf,
+    pub lock: PathBuf,
+}
+
+/// Symlinks followed before a chain of them counts as a loop; the kernel's own limit (path_resolution(7)).
+const MOST_LINKS: usize = 40;
+
+/// The path as given, made absolute without a look at the file system, so that a later chdir changes nothing.
+pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Error> {
+    if path.as_os_str().is_empty() {
+        return Err(Argument::EmptyPath.into());
+    }
+    if path.is_absolute() {
+        return Ok(path.to_owned());
+    }
+    let here = std::env::current_dir().map_err(|source| Error::system("find the directory of", path, source))?;
+    Ok(here.join(path))
+}
+
+/// `<cache>.lock`, a sibling of the cache, so that clearing the cache leaves it alone. All spellings of a cache
+/// agree: its last component is resolved here, its parents by the kernel. The cache need not exist.
+pub(crate) fn paths(cache: &Path, explicit: Option<&Path>) -> Result<Paths, Error> {
+    let cache = resolve(cache)?;
+    if let Some(lock) = explicit {
+        return Ok(Paths { cache, lock: lock.to_owned() });
+    }
+    let mut name = match cache.file_name() {
+        Some(name) => name.to_owned(),
+        None => return Err(Argument::NoParent(cache).into()),
+    };
+    name.push(".lock");
+    Ok(Paths { lock: cache.with_file_name(name), cache })
+}
+
+fn resolve(path: &Path) -> Result<PathBuf, Error> {
+    let mut path = path.to_owned();
+    for _ in 0..MOST_LINKS {
+        // `Path::components` drops trailing slashes and dots, `a//b` and `a/./b`.
+        match path.components().next_back() {
+            Some(Component::Normal(_)) => {}
+            Some(Component::RootDir) => return Ok(path),
+            _ => {
+                let real = fs::canonicalize(&path);
+                return real.map_err(|source| Error::system("resolve", path, source));
+            }
+        }
+        let plain: PathBuf = path.components().collect();
+        match fs::read_link(&plain) {
+            Ok(target) => path = plain.parent().unwrap_or(Path::new("/")).join(target),
+            Err(error) if names_no_link(&error) => return Ok(plain),
+            Err(error) => return Err(Error::system("resolve", plain, error)),
+        }
+    }
+    Err(Error::system("resolve", path, io::Error::from_raw_os_error(libc::ELOOP)))
+}
+
+/// readlink(2): EINVAL says that something else than a link is there, ENOENT that nothing is.
+fn names_no_link(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::NotFound)
+}
+
+/// One try, from the path to the lock, without waiting in any queue. `known_local` is the device of the local file
+/// system that the lock file was last seen on.
+pub(crate) fn attempt(target: &Target, known_local: Option<u64>) -> Result<Try, Error> {
+    let paths = paths(&target.cache, target.explicit.as_deref())?;
+    let file = match LockFile::open(paths, known_local, target.make_parents) {
+        Err(Error::System { source, .. }) if is_passing(&source) => return Ok(Try::Moved),
+        answer => answer?,
+    };
+    file.try_lock(target.mode)
+}
+
+/// Errors of open that are over in a moment: the file is going away (ESTALE), or somebody's lease on it is being
+/// broken (EWOULDBLOCK, which O_NONBLOCK asks for).
+fn is_passing(error: &io::Error) -> bool {
+    sys::is_stale(error) || error.kind() == io::ErrorKind::WouldBlock
+}
+
+/// An open lock file. Closing it, by dropping it, gives the lock back if it is held.
+#[derive(Debug)]
+pub(crate) struct LockFile {
+    file: OwnFile,
+    pub paths: Paths,
+    pub stat: FileStat,
+    /// Whether this process may write an owner record.
+    pub writable: bool,
+    /// Whether this call made it, so that nobody can have held it before.
+    pub created: bool,
+    /// Whether this host's kernel alone answers for its locks.
+    pub local: bool,
+    held: AtomicBool,
+    inherited: bool,
+}
+
+/// What a try came to.
+pub(crate) enum Try {
+    Granted(LockFile),
+    Busy(LockFile),
+    /// The path names another file, or none, by the time the lock was granted.
+    Moved,
+}
+
+impl LockFile {
+    fn open(paths: Paths, known_local: Option<u64>, make_parents: bool) -> Result<LockFile, Error> {
+        let path = &paths.lock;
+        let (file, access) = open_or_create(path, make_parents)?;
+        let stat = sys::stat(&file).map_err(|source| Error::system("inspect", path, source))?;
+        if stat.kind != Kind::Regular {
+            return Err(Error::NotALockFile { path: path.to_owned(), kind: stat.kind.name() });
+        }
+        let local = known_local == Some(stat.id.device)
+            || sys::is_local(&file).map_err(|source| Error::system("inspect", path, source))?;
+        Ok(LockFile {
+            file,
+            paths,
+            stat,
+            writable: access != Access::ReadOnly,
+            created: access == Access::Create,
+            local,
+            held: AtomicBool::new(false),
+            inherited: false,
+        })
+    }
+
+    /// Takes the lock if it is free, and makes sure that it is the one others will meet.
+    pub(crate) fn try_lock(self, mode: Mode) -> Result<Try, Error> {
+        match sys::try_lock(&self.file, mode) {
+            Ok(true) => self.granted(),
+            Ok(false) => Ok(Try::Busy(self)),
+            Err(error) => self.refused(error),
+        }
+    }
+
+    /// Waits in the kernel's queue for it.
+    pub(crate) fn lock(self, mode: Mode) -> Result<Try, Error> {
+        match sys::lock(&self.file, mode) {
+            Ok(()) => self.granted(),
+            Err(error) => self.refused(error),
+        }
+    }
+
+    fn granted(self) -> Result<Try, Error> {
+        self.held.store(true, Ordering::Relaxed);
+        match self.is_current() {
+            Ok(true) => Ok(Try::Granted(self)),
+            Ok(false) => Ok(Try::Moved),
+            Err(source) => Err(Error::system("inspect", self.paths.lock.clone(), source)),
+        }
+    }
+
+    fn refused(&self, source: io::Error) -> Result<Try, Error> {
+        let path = self.paths.lock.clone();
+        match source.raw_os_error() {
+            _ if sys::is_stale(&source) => Ok(Try::Moved),
+            Some(libc::EBADF) if !self.writable => Err(Error::ReadOnlyLock { path, source }),
+            Some(libc::ENOLCK | libc::ENOSYS | libc::EOPNOTSUPP | libc::EINVAL) => {
+                Err(Error::Unsupported { path, source })
+            }
+            _ => Err(Error::system("lock", path, source)),
+        }
+    }
+
+    /// Whether the path still leads to this very file. On a network file system the kernel's memory of the path may
+    /// be old, and only a fresh open asks the server (nfs(5), close-to-open cache consistency).
+    pub(crate) fn is_current(&self) -> io::Result<bool> {
+        let found = match self.local {
+            true => sys::stat_path(&self.paths.lock),
+            false => OwnFile::open(|| sys::open(&self.paths.lock, Access::ReadOnly)).and_then(|file| sys::stat(&file)),
+        };
+        match found {
+            Ok(found) => Ok(found.id == self.stat.id),
+            Err(error) if error.kind() == io::ErrorKind::NotFound || sys::is_stale(&error) => Ok(false),
+            Err(error) if sys::is_symlink_refusal(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) fn id(&self) -> FileId {
+        self.stat.id
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.paths.lock
+    }
+
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+
+    pub(crate) fn file(&self) -> &fs::File {
+        &self.file
+    }
+
+    /// Children share the lock from now on, and keep it until the last of them is gone.
+    pub(crate) fn make_inheritable(&mut self) -> Result<(), Error> {
+        self.inherited = true;
+        self.file.make_inheritable().map_err(|source| Error::system("share", &self.paths.lock, source))
+    }
+}
+
+impl LockFile {
+    /// Gives the lock back before the descriptor is closed: a child made by a raw `clone` may still share it.
+    pub(crate) fn unlock(&self) {
+        if self.held.swap(false, Ordering::Relaxed) {
+            // Cannot fail on an open descriptor; if it did, closing would do.
+            let _ = sys::unlock(&self.file);
+        }
+    }
+}
+
+impl Drop for LockFile {
+    fn drop(&mut self) {
+        // What is meant to be inherited ends with its last descriptor.
+        if !self.inherited {
+            self.unlock();
+        }
+    }
+}
+
+/// Opens without O_CREAT first: in a sticky directory fs.protected_regular refuses O_CREAT for another user's
+/// file, to root too (proc_sys_fs(5)). Makes the missing parents, whoever else does so at the same time.
+fn open_or_create(path: &Path, mut make_parents: bool) -> Result<(OwnFile, Access), Error> {
+    loop {
+        let error = match OwnFile::open(|| sys::open(path, Access::ReadWrite)) {
+            Ok(file) => return Ok((file, Access::ReadWrite)),
+            Err(error) => error,
+        };
+        if sys::is_denied(&error) {
+            let file = OwnFile::open(|| sys::open(path, Access::ReadOnly)).map_err(|_| denied(path, error))?;
+            return Ok((file, Access::ReadOnly));
+        }
+        if error.kind() != io::ErrorKind::NotFound {
+            return Err(not_opened(path, error));
+        }
+        match OwnFile::open(|| sys::open(path, Access::Create)) {
+            Ok(file) => return Ok((file, Access::Create)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound && make_parents => {
+                let parent = path.parent().unwrap_or(Path::new("/"));
+                fs::create_dir_all(parent).map_err(|source| Error::system("create", parent, source))?;
+                make_parents = false;
+            }
+            Err(error) if sys::is_denied(&error) => return Err(denied(path, error)),
+            Err(error) => return Err(not_opened(path, error)),
+        }
+    }
+}
+
+fn denied(path: &Path, source: io::Error) -> Error {
+    let mode_and_owner = sys::stat_path(path).ok().map(|stat| (stat.mode, stat.owner));
+    Error::Denied { path: path.to_owned(), mode_and_owner, source }
+}
+
+fn not_opened(path: &Path, source: io::Error) -> Error {
+    match sys::stat_path(path) {
+        Ok(stat) if stat.kind != Kind::Regular => {
+            Error::NotALockFile { path: path.to_owned(), kind: stat.kind.name() }
+        }
+        _ => Error::system("open", path, source),
+    }
+}

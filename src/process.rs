@@ -1,0 +1,198 @@
+//! What this process has: one table behind one mutex, and what a fork does with it.
+//!
+//! The mutex is never held across a call that can block, so a fork, which has to take it, never waits long for it.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::mem::{self, ManuallyDrop};
+use std::ops::Deref;
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::handle::Held;
+use crate::sys::{self, Identity};
+use crate::queue::Queue;
+
+/// The state of this process.
+pub(crate) struct Table {
+    /// Locks that a caller has a handle for.
+    pub held: Vec<Held>,
+    /// Threads that wait, by what they wait for.
+    pub queues: Vec<Queue>,
+    /// Who we are, once somebody asked; a forked child asks anew.
+    identity: Option<Arc<Identity>>,
+    /// Caches whose lock file was seen on a file system of this host, which cannot hang, and its device.
+    local: BTreeMap<PathBuf, u64>,
+    /// Every descriptor of ours: what a forked child closes, unless it is to be inherited.
+    descriptors: Vec<Descriptor>,
+    /// Calls of open or close under way: what they make or end is in the process but not in the list.
+    unsettled: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Descriptor {
+    number: RawFd,
+    inherited: bool,
+}
+
+static TABLE: Mutex<Table> = Mutex::new(Table {
+    held: Vec::new(),
+    queues: Vec::new(),
+    identity: None,
+    local: BTreeMap::new(),
+    descriptors: Vec::new(),
+    unsettled: 0,
+});
+
+/// Told whenever `unsettled` falls to zero.
+static SETTLED: Condvar = Condvar::new();
+
+/// How long a fork waits for descriptors to settle. A call that takes longer hangs in its file system, and its
+/// descriptor does not exist yet.
+const SETTLING: Duration = Duration::from_millis(50);
+
+/// So many caches are remembered as local; beyond that the memory starts anew, at the price of a helper thread.
+const LOCAL_CACHES: usize = 1024;
+
+pub(crate) fn table() -> MutexGuard<'static, Table> {
+    TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Table {
+    /// The device of the local file system that the lock file of `cache` was last seen on.
+    pub(crate) fn local_device(&self, cache: &Path) -> Option<u64> {
+        self.local.get(cache).copied()
+    }
+
+    pub(crate) fn remember_local(&mut self, cache: &Path, device: u64) {
+        if self.local.len() >= LOCAL_CACHES {
+            self.local.clear();
+        }
+        self.local.insert(cache.to_owned(), device);
+    }
+
+    fn forget_descriptor(&mut self, number: RawFd) {
+        self.descriptors.retain(|descriptor| descriptor.number != number);
+    }
+}
+
+/// Who this process is. The pid is asked for each time: a raw `clone` runs no fork handler.
+pub(crate) fn identity() -> Arc<Identity> {
+    let known = table().identity.clone();
+    match known {
+        Some(identity) if identity.pid == std::process::id() => identity,
+        _ => {
+            let identity = Arc::new(sys::identity());
+            table().identity = Some(identity.clone());
+            identity
+        }
+    }
+}
+
+/// An open file that a forked child closes, and that is never open in a program the process executes.
+#[derive(Debug)]
+pub(crate) struct OwnFile(ManuallyDrop<File>);
+
+impl OwnFile {
+    /// Runs `open` so that no fork can come between the descriptor and its entry in the table.
+    pub(crate) fn open(open: impl FnOnce() -> io::Result<File>) -> io::Result<OwnFile> {
+        table().unsettled += 1;
+        let file = open();
+        let mut table = table();
+        table.settle();
+        let file = file?;
+        table.descriptors.push(Descriptor { number: file.as_raw_fd(), inherited: false });
+        Ok(OwnFile(ManuallyDrop::new(file)))
+    }
+
+    /// From now on children have it too, forked or executed.
+    pub(crate) fn make_inheritable(&self) -> io::Result<()> {
+        sys::make_inheritable(self)?;
+        let number = self.as_raw_fd();
+        for descriptor in table().descriptors.iter_mut().filter(|descriptor| descriptor.number == number) {
+            descriptor.inherited = true;
+        }
+        Ok(())
+    }
+}
+
+impl Deref for OwnFile {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.0
+    }
+}
+
+impl Drop for OwnFile {
+    fn drop(&mut self) {
+        {
+            let mut table = table();
+            table.forget_descriptor(self.0.as_raw_fd());
+            table.unsettled += 1;
+        }
+        // Moves the descriptor out of a place that is never looked at again, and closes it once: an error of
+        // close has closed it all the same, on every system we know (close(2)).
+        let number = self.0.as_raw_fd();
+        sys::close(number);
+        table().settle();
+    }
+}
+
+impl Table {
+    fn settle(&mut self) {
+        self.unsettled -= 1;
+        if self.unsettled == 0 {
+            SETTLED.notify_all();
+        }
+    }
+}
+
+thread_local! {
+    /// Held by a thread from just before its fork to just after it, in the parent and in the child.
+    static FORKING: RefCell<Option<MutexGuard<'static, Table>>> = const { RefCell::new(None) };
+}
+
+/// Has the rules of this file applied to every fork from now on. Called before the first descriptor is opened, and
+/// not by a constructor of the library: a program that never locks pays nothing.
+pub(crate) fn watch_forks() -> io::Result<()> {
+    static WATCHED: OnceLock<Result<(), i32>> = OnceLock::new();
+    let watched = WATCHED.get_or_init(|| {
+        sys::at_fork(before_fork, in_parent, in_child).map_err(|error| error.raw_os_error().unwrap_or(0))
+    });
+    watched.map_err(io::Error::from_raw_os_error)
+}
+
+extern "C" fn before_fork() {
+    let limit = Instant::now() + SETTLING;
+    let mut table = table();
+    while table.unsettled > 0 {
+        let Some(remaining) = limit.checked_duration_since(Instant::now()) else { break };
+        table = SETTLED.wait_timeout(table, remaining).unwrap_or_else(PoisonError::into_inner).0;
+    }
+    // Fails only while this thread is being torn down; then the fork goes unwatched but for the pid checks.
+    let _ = FORKING.try_with(|forking| *forking.borrow_mut() = Some(table));
+}
+
+extern "C" fn in_parent() {
+    let _ = FORKING.try_with(|forking| forking.borrow_mut().take());
+}
+
+/// The child owns nothing. What the parent's threads were doing is forgotten, not undone: neither allocates nor
+/// frees, since those threads are not there to finish what they held.
+extern "C" fn in_child() {
+    let _ = FORKING.try_with(|forking| {
+        let Some(mut table) = forking.borrow_mut().take() else { return };
+        for descriptor in table.descriptors.iter().filter(|descriptor| !descriptor.inherited) {
+            sys::close(descriptor.number);
+        }
+        table.descriptors.retain(|descriptor| descriptor.inherited);
+        mem::forget(mem::take(&mut table.queues));
+        mem::forget(table.identity.take());
+        table.unsettled = 0;
+    });
+}

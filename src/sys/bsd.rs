@@ -1,0 +1,102 @@
+//! macOS and the BSDs: blocking flock as everywhere; without /proc nobody else's locks can be seen.
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::time::{Duration, SystemTime};
+
+use super::{FileId, Identity, KernelHolders};
+
+/// Whether the mount is flagged local (statfs(2), MNT_LOCAL).
+pub(crate) fn is_local(file: &File) -> io::Result<bool> {
+    // SAFETY: an all-zero statfs is valid; the call only writes to it.
+    let mut answer: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open and the buffer is ours.
+    if unsafe { libc::fstatfs(file.as_raw_fd(), &mut answer) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(answer.f_flags as u64 & libc::MNT_LOCAL as u64 != 0)
+}
+
+/// macOS has no pipe2: a child forked by another thread between the calls inherits the pipe, which is harmless.
+pub(super) fn io_pipe() -> io::Result<(RawFd, RawFd)> {
+    let mut ends = [0; 2];
+    // SAFETY: the array has room for the two descriptors.
+    if unsafe { libc::pipe(ends.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    for end in ends {
+        // SAFETY: the descriptor was just made.
+        unsafe {
+            libc::fcntl(end, libc::F_SETFD, libc::FD_CLOEXEC);
+            libc::fcntl(end, libc::F_SETFL, libc::O_NONBLOCK);
+        }
+    }
+    Ok((ends[0], ends[1]))
+}
+
+/// pselect(2) on one descriptor, with `mask` in force while it waits.
+pub(super) fn poll_unmasked(
+    descriptor: RawFd,
+    remaining: Option<Duration>,
+    mask: &libc::sigset_t,
+) -> io::Result<i32> {
+    if descriptor as usize >= libc::FD_SETSIZE {
+        return Err(io::Error::from_raw_os_error(libc::EMFILE));
+    }
+    // SAFETY: an all-zero set is an empty one, and the descriptor is below its size.
+    let mut set: libc::fd_set = unsafe { std::mem::zeroed() };
+    // SAFETY: as above.
+    unsafe { libc::FD_SET(descriptor, &mut set) };
+    let limit = remaining.map(super::unix::timespec);
+    let limit = limit.as_ref().map_or(std::ptr::null(), |limit| limit as *const libc::timespec);
+    let none = std::ptr::null_mut();
+    // SAFETY: every pointer outlives the call.
+    match unsafe { libc::pselect(descriptor + 1, &mut set, none, none, limit, mask) } {
+        -1 => Err(io::Error::last_os_error()),
+        ready => Ok(ready),
+    }
+}
+
+/// This process; without /proc the start time, boot and namespace stay unknown.
+pub(crate) fn identity() -> Identity {
+    let words: Vec<Vec<u8>> = std::env::args_os().map(std::os::unix::ffi::OsStringExt::into_vec).collect();
+    Identity {
+        pid: std::process::id(),
+        host: super::unix::host_name(),
+        command: words.join(&b' '),
+        ..Identity::default()
+    }
+}
+
+pub(crate) fn command_of(_pid: u32) -> Vec<u8> {
+    Vec::new()
+}
+
+pub(crate) fn start_of(_pid: u32) -> Option<u64> {
+    None
+}
+
+pub(crate) fn started_at(_pid: u32) -> Option<SystemTime> {
+    None
+}
+
+/// No interface names the holder of an flock here: the answer is "cannot tell".
+pub(crate) fn kernel_holders(_id: FileId, _thorough: bool) -> KernelHolders {
+    KernelHolders::default()
+}
+
+pub(crate) fn ancestors() -> Vec<u32> {
+    vec![std::process::id(), std::os::unix::process::parent_id()]
+}
+
+pub(super) fn open_child_of_same_mount(parent: RawFd, name: &CStr) -> io::Result<OwnedFd> {
+    super::dir::open_child_of_same_device(parent, name)
+}
+
+/// Sets the bits on a directory without following a symlink.
+pub(super) fn change_mode_of_child(parent: RawFd, name: &CStr, bits: libc::mode_t) -> io::Result<()> {
+    // SAFETY: an open descriptor and a terminated name.
+    super::dir::check(unsafe { libc::fchmodat(parent, name.as_ptr(), bits, libc::AT_SYMLINK_NOFOLLOW) })
+}

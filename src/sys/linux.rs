@@ -1,0 +1,291 @@
+//! What only Linux tells: the kind of file system, who this process is, who has a file locked.
+
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use super::{FileId, Identity, KernelHolder, KernelHolders, Mode};
+
+/// statfs(2) magic numbers of file systems that other hosts, or a user's daemon, may answer for.
+const REMOTE: [u32; 16] = [
+    0x0000_6969, // NFS
+    0xff53_4d42, // CIFS
+    0xfe53_4d42, // SMB2
+    0x0000_517b, // SMB
+    0x6573_5546, // FUSE, virtiofs
+    0x0102_1997, // 9P
+    0x00c3_6400, // Ceph
+    0x0bd0_0bd0, // Lustre
+    0x4750_4653, // GPFS
+    0x1983_0326, // BeeGFS
+    0x5346_414f, // AFS
+    0x6b41_4653, // kAFS
+    0x7375_7245, // Coda
+    0x0116_1970, // GFS2
+    0x7461_636f, // OCFS2
+    0x786f_4256, // vboxsf
+];
+
+/// Whether the kernel of this host alone answers for the file's locks, and cannot hang on a server.
+pub(crate) fn is_local(file: &File) -> io::Result<bool> {
+    // SAFETY: an all-zero statfs is valid; the call only writes to it.
+    let mut answer: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open and the buffer is ours.
+    if unsafe { libc::fstatfs(file.as_raw_fd(), &mut answer) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(!REMOTE.contains(&(answer.f_type as u32)))
+}
+
+pub(super) fn io_pipe() -> io::Result<(RawFd, RawFd)> {
+    let mut ends = [0; 2];
+    // SAFETY: the array has room for the two descriptors.
+    match unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } {
+        0 => Ok((ends[0], ends[1])),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// ppoll(2) on one descriptor, with `mask` in force while it waits.
+pub(super) fn poll_unmasked(
+    descriptor: RawFd,
+    remaining: Option<Duration>,
+    mask: &libc::sigset_t,
+) -> io::Result<i32> {
+    let mut event = libc::pollfd { fd: descriptor, events: libc::POLLIN, revents: 0 };
+    let limit = remaining.map(super::unix::timespec);
+    let limit = limit.as_ref().map_or(std::ptr::null(), |limit| limit as *const libc::timespec);
+    // SAFETY: one pollfd, and pointers that outlive the call.
+    match unsafe { libc::ppoll(&mut event, 1, limit, mask) } {
+        -1 => Err(io::Error::last_os_error()),
+        ready => Ok(ready),
+    }
+}
+
+/// openat2(2) refuses to cross into another mount, a bind mount of the same file system too. Kernels before 5.6 and
+/// some sandboxes do not have it: there the device number has to do.
+pub(super) fn open_child_of_same_mount(parent: RawFd, name: &CStr) -> io::Result<OwnedFd> {
+    // SAFETY: an all-zero open_how is valid.
+    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
+    how.flags = super::dir::OPEN_DIRECTORY as u64;
+    how.resolve = libc::RESOLVE_NO_XDEV | libc::RESOLVE_NO_SYMLINKS;
+    // SAFETY: an open descriptor, a terminated name, and a structure of the size given.
+    let answer = unsafe {
+        libc::syscall(libc::SYS_openat2, parent, name.as_ptr(), &how, std::mem::size_of_val(&how))
+    };
+    match RawFd::try_from(answer) {
+        // SAFETY: just made, and nobody else knows it.
+        Ok(descriptor) if descriptor >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
+        _ => match io::Error::last_os_error() {
+            error if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
+                super::dir::open_child_of_same_device(parent, name)
+            }
+            error => Err(error),
+        },
+    }
+}
+
+/// Adds permission bits to a directory that may not be opened, without following a symlink: by way of /proc, since
+/// fchmodat(2) has no such flag before Linux 6.6.
+pub(super) fn change_mode_of_child(parent: RawFd, name: &CStr, bits: libc::mode_t) -> io::Result<()> {
+    let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    // SAFETY: an open descriptor and a terminated name.
+    let descriptor = unsafe { libc::openat(parent, name.as_ptr(), flags) };
+    super::dir::check(descriptor)?;
+    // SAFETY: just made, and nobody else knows it.
+    let child = unsafe { OwnedFd::from_raw_fd(descriptor) };
+    let mode = super::dir::dir_stat(child.as_raw_fd())?.st_mode & 0o7777;
+    let path = CString::new(format!("/proc/self/fd/{}", child.as_raw_fd()))?;
+    // SAFETY: a terminated path.
+    super::dir::check(unsafe { libc::chmod(path.as_ptr(), mode | bits) })
+}
+
+/// This process, as far as /proc tells; what it does not tell is left empty.
+pub(crate) fn identity() -> Identity {
+    Identity {
+        pid: std::process::id(),
+        start: start_ticks("self").unwrap_or(0),
+        pid_namespace: pid_namespace().unwrap_or(0),
+        boot: read_text("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned(),
+        host: super::unix::host_name(),
+        command: command("self"),
+    }
+}
+
+/// The command line of a process that still runs, arguments separated by spaces; its bare name for a kernel
+/// thread or a zombie.
+pub(crate) fn command_of(pid: u32) -> Vec<u8> {
+    command(&pid.to_string())
+}
+
+/// When a process that still runs was started, in clock ticks after boot.
+pub(crate) fn start_of(pid: u32) -> Option<u64> {
+    start_ticks(&pid.to_string())
+}
+
+/// When a process that still runs was started, by the wall clock.
+pub(crate) fn started_at(pid: u32) -> Option<SystemTime> {
+    // SAFETY: a plain query.
+    let ticks = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok().filter(|&ticks| ticks > 0)?;
+    let up: f64 = read_text("/proc/uptime")?.split(' ').next()?.parse().ok()?;
+    let age = up - start_of(pid)? as f64 / ticks as f64;
+    SystemTime::now().checked_sub(Duration::try_from_secs_f64(age.max(0.0)).ok()?)
+}
+
+/// This process and those that it descends from, as far as they are visible.
+pub(crate) fn ancestors() -> Vec<u32> {
+    let mut line = vec![std::process::id()];
+    while let Some(parent) = line.last().and_then(|&pid| parent_of(pid)).filter(|&parent| parent != 0) {
+        line.push(parent);
+    }
+    line
+}
+
+fn parent_of(pid: u32) -> Option<u32> {
+    stat_field(&pid.to_string(), 4)?.try_into().ok()
+}
+
+fn command(process: &str) -> Vec<u8> {
+    let mut line = read_some(&format!("/proc/{process}/cmdline")).unwrap_or_default();
+    while line.last() == Some(&0) {
+        line.pop();
+    }
+    if line.is_empty() {
+        line = read_some(&format!("/proc/{process}/comm")).unwrap_or_default();
+        line.retain(|&byte| byte != b'\n');
+    }
+    for byte in &mut line {
+        if *byte == 0 {
+            *byte = b' ';
+        }
+    }
+    line
+}
+
+fn start_ticks(process: &str) -> Option<u64> {
+    stat_field(process, 22)
+}
+
+/// A numeric field of /proc/PID/stat, counted from 1 as in proc_pid_stat(5), beyond the name in field 2, which may
+/// hold spaces and parentheses of its own.
+fn stat_field(process: &str, number: usize) -> Option<u64> {
+    let stat = read_some(&format!("/proc/{process}/stat"))?;
+    let name_end = stat.iter().rposition(|&byte| byte == b')')?;
+    let rest = std::str::from_utf8(&stat[name_end + 1..]).ok()?;
+    rest.split_ascii_whitespace().nth(number - 3)?.parse().ok()
+}
+
+fn pid_namespace() -> Option<u64> {
+    let link = std::fs::read_link("/proc/self/ns/pid").ok()?;
+    link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()
+}
+
+/// Inode of the initial pid namespace: PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h. Only there
+/// does /proc/locks list every holder.
+const INITIAL_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
+
+/// Who has `file` locked. The quick form asks /proc/locks alone; the thorough one reads every process's
+/// descriptors, since the pid in /proc/locks is the one that *took* the lock: it may be dead while a forked
+/// child keeps the lock, and inside a container it may be hidden or 0 (proc_pid_fdinfo(5), measured on 6.18).
+pub(crate) fn kernel_holders(id: FileId, thorough: bool) -> KernelHolders {
+    let table = read_text("/proc/locks").unwrap_or_default();
+    let listed: Vec<KernelHolder> = table.lines().filter_map(|line| parse_lock_line(line, id)).collect();
+    let sees_all = pid_namespace() == Some(INITIAL_PID_NAMESPACE) && !table.is_empty();
+    let listed_alive = !listed.is_empty() && listed.iter().all(|holder| has_locked(holder.pid, id).is_some());
+    let mut holders = if listed_alive { listed.clone() } else { Vec::new() };
+    if !listed_alive && thorough && !(sees_all && listed.is_empty()) {
+        holders = every_process().filter_map(|pid| has_locked(pid, id)).collect();
+    }
+    KernelHolders { complete: sees_all && (listed.is_empty() || !holders.is_empty()), holders }
+}
+
+fn every_process() -> impl Iterator<Item = u32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+}
+
+/// Whether one of the process's descriptors carries an flock on the file.
+fn has_locked(pid: u32, id: FileId) -> Option<KernelHolder> {
+    let descriptors = PathBuf::from(format!("/proc/{pid}/fdinfo"));
+    for entry in std::fs::read_dir(descriptors).ok()?.flatten() {
+        let Some(info) = read_text(entry.path()) else { continue };
+        let locks = info.lines().filter_map(|line| line.strip_prefix("lock:\t"));
+        if let Some(holder) = locks.filter_map(|line| parse_lock_line(line, id)).next() {
+            return Some(KernelHolder { pid, ..holder });
+        }
+    }
+    None
+}
+
+/// A line of /proc/locks or fdinfo: `1: FLOCK  ADVISORY  WRITE 1234 fd:01:5678 0 EOF`, numbers of the device in
+/// hexadecimal. Waiters have an arrow after the number and hold nothing.
+fn parse_lock_line(line: &str, id: FileId) -> Option<KernelHolder> {
+    let mut fields = line.split_ascii_whitespace().skip(1);
+    if fields.next()? != "FLOCK" {
+        return None;
+    }
+    let mode = match fields.nth(1)? {
+        "WRITE" => Mode::Exclusive,
+        _ => Mode::Shared,
+    };
+    let pid = fields.next()?.parse().ok().unwrap_or(0);
+    let mut file = fields.next()?.split(':');
+    let major = u32::from_str_radix(file.next()?, 16).ok()?;
+    let minor = u32::from_str_radix(file.next()?, 16).ok()?;
+    let inode: u64 = file.next()?.parse().ok()?;
+    (inode == id.inode && libc::makedev(major, minor) == id.device).then_some(KernelHolder { pid, mode })
+}
+
+fn read_text(path: impl AsRef<Path>) -> Option<String> {
+    std::fs::read_to_string(path).ok()
+}
+
+/// The first few kilobytes of a file of /proc, which may be as large as its process likes.
+fn read_some(path: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path).ok()?.take(4096).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: FileId = FileId { device: 0xfd01, inode: 5678 };
+
+    #[test]
+    fn a_lock_line_names_its_holder() {
+        let line = "1: FLOCK  ADVISORY  WRITE 1234 fd:01:5678 0 EOF";
+        assert_eq!(parse_lock_line(line, FILE), Some(KernelHolder { pid: 1234, mode: Mode::Exclusive }));
+        let reader = "2: FLOCK  ADVISORY  READ 7 fd:01:5678 0 EOF";
+        assert_eq!(parse_lock_line(reader, FILE), Some(KernelHolder { pid: 7, mode: Mode::Shared }));
+    }
+
+    #[test]
+    fn a_line_of_something_else_names_nobody() {
+        for line in [
+            "",
+            "1:",
+            "1: FLOCK",
+            "1: -> FLOCK  ADVISORY  WRITE 1234 fd:01:5678 0 EOF",
+            "1: POSIX  ADVISORY  WRITE 1234 fd:01:5678 0 EOF",
+            "1: FLOCK  ADVISORY  WRITE 1234 fd:02:5678 0 EOF",
+            "1: FLOCK  ADVISORY  WRITE 1234 fd:01:5679 0 EOF",
+            "1: FLOCK  ADVISORY  WRITE 1234 nonsense 0 EOF",
+        ] {
+            assert_eq!(parse_lock_line(line, FILE), None, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn this_process_is_described() {
+        let me = identity();
+        assert_eq!(me.pid, std::process::id());
+        assert!(me.start > 0 && me.pid_namespace > 0 && !me.boot.is_empty() && !me.host.is_empty());
+        assert_eq!(start_of(me.pid), Some(me.start));
+        assert!(!me.command.is_empty());
+    }
+}

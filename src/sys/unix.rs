@@ -1,0 +1,273 @@
+//! System calls that every Unix has: open, flock, stat, fork handlers, signal masks.
+
+use std::ffi::CString;
+use std::fs::{File, FileType, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::{FileId, FileStat, Kind, Mode, WaitEnd};
+
+/// How a lock file is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Network file systems grant an exclusive lock to writers only (flock(2), NFS details).
+    ReadWrite,
+    ReadOnly,
+    /// Read+write, and it must not be there yet.
+    Create,
+}
+
+/// Opens a lock file: close-on-exec, never through a symlink, never waiting for the other end of a FIFO, and
+/// never as descriptor 0, 1 or 2, where a stray `printf` of the program would write into it.
+pub(crate) fn open(path: &Path, access: Access) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).mode(0o666).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY);
+    match access {
+        Access::ReadOnly => {}
+        Access::ReadWrite => _ = options.write(true),
+        Access::Create => _ = options.write(true).create_new(true),
+    }
+    let file = options.open(path)?;
+    if file.as_raw_fd() > libc::STDERR_FILENO {
+        return Ok(file);
+    }
+    // SAFETY: the descriptor is open; the call makes another, or answers -1.
+    let moved = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, libc::STDERR_FILENO + 1) };
+    if moved < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: `moved` was made by the call above, and nobody else knows it.
+    Ok(unsafe { File::from_raw_fd(moved) })
+}
+
+/// Whether `open` refused because the last component is a symlink: ELOOP, and EMLINK on FreeBSD.
+pub(crate) fn is_symlink_refusal(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ELOOP | libc::EMLINK))
+}
+
+/// Whether `error` says that this user or this mount may not do it.
+pub(crate) fn is_denied(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM | libc::EROFS))
+}
+
+/// Takes the lock if nobody else has it. Some FUSE clients answer EINTR without a signal: asked again.
+pub(crate) fn try_lock(file: &File, mode: Mode) -> io::Result<bool> {
+    loop {
+        let answer = match mode {
+            Mode::Exclusive => fs2::FileExt::try_lock_exclusive(file),
+            Mode::Shared => fs2::FileExt::try_lock_shared(file),
+        };
+        match answer {
+            Ok(()) => return Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Waits in the kernel's queue until the lock is ours.
+pub(crate) fn lock(file: &File, mode: Mode) -> io::Result<()> {
+    loop {
+        let answer = match mode {
+            Mode::Exclusive => fs2::FileExt::lock_exclusive(file),
+            Mode::Shared => fs2::FileExt::lock_shared(file),
+        };
+        match answer {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            answer => return answer,
+        }
+    }
+}
+
+/// Gives the lock back for every descriptor that shares this open file description.
+pub(crate) fn unlock(file: &File) -> io::Result<()> {
+    fs2::FileExt::unlock(file)
+}
+
+pub(crate) fn stat(file: &File) -> io::Result<FileStat> {
+    file.metadata().map(|metadata| FileStat::from(&metadata))
+}
+
+/// Of the path itself, not of what a symlink there points at.
+pub(crate) fn stat_path(path: &Path) -> io::Result<FileStat> {
+    std::fs::symlink_metadata(path).map(|metadata| FileStat::from(&metadata))
+}
+
+impl From<&std::fs::Metadata> for FileStat {
+    fn from(metadata: &std::fs::Metadata) -> FileStat {
+        FileStat {
+            id: FileId { device: metadata.dev(), inode: metadata.ino() },
+            kind: kind(metadata.file_type()),
+            mode: metadata.mode() & 0o7777,
+            owner: metadata.uid(),
+        }
+    }
+}
+
+fn kind(file: FileType) -> Kind {
+    match () {
+        () if file.is_file() => Kind::Regular,
+        () if file.is_dir() => Kind::Directory,
+        () if file.is_symlink() => Kind::Symlink,
+        () if file.is_fifo() => Kind::Fifo,
+        () if file.is_socket() => Kind::Socket,
+        () => Kind::Device,
+    }
+}
+
+pub(crate) fn read_at(file: &File, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match file.read_at(buffer, 0) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            answer => return answer,
+        }
+    }
+}
+
+pub(crate) fn write_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+    file.write_all_at(bytes, offset)
+}
+
+/// Lets a descriptor pass through `exec`, for children that shall keep the lock alive.
+pub(crate) fn make_inheritable(file: &File) -> io::Result<()> {
+    // SAFETY: the descriptor is open; F_SETFD takes an int.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFD, 0) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// Closes a descriptor by its number, once: after an error it is closed all the same (close(2), "Dealing with
+/// error returns from close").
+pub(crate) fn close(descriptor: RawFd) {
+    // SAFETY: the caller owns the number: it was taken out of the one `File` that named it, or this is a forked
+    // child, where that `File` is out of reach.
+    unsafe { libc::close(descriptor) };
+}
+
+/// Has the three functions called around every `fork` of the process; pthread_atfork(3).
+pub(crate) fn at_fork(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) -> io::Result<()> {
+    // SAFETY: the functions live as long as the library, which is linked with `-z nodelete`.
+    match unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+pub(crate) fn process_group() -> i32 {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::getpgrp() }
+}
+
+pub(crate) fn session() -> i32 {
+    // SAFETY: 0 means the calling process.
+    unsafe { libc::getsid(0) }
+}
+
+/// The host's name as the kernel has it (of this UTS namespace).
+pub(super) fn host_name() -> String {
+    let mut buffer = [0u8; 256];
+    // SAFETY: the buffer is writable for the length given; one byte is left for the terminator.
+    let answer = unsafe { libc::gethostname(buffer.as_mut_ptr().cast(), buffer.len() - 1) };
+    if answer != 0 {
+        return String::new();
+    }
+    let length = buffer.iter().position(|&byte| byte == 0).unwrap_or(0);
+    String::from_utf8_lossy(&buffer[..length]).into_owned()
+}
+
+/// The home directory that the user database knows for this user; `$HOME` is the caller's to look at.
+pub(crate) fn home_of_user() -> Option<std::path::PathBuf> {
+    let mut buffer = vec![0; 16 * 1024];
+    // SAFETY: an all-zero passwd is valid, it is only written to.
+    let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
+    let mut found = std::ptr::null_mut();
+    // SAFETY: every pointer is valid for the call and the length is the buffer's.
+    let answer = unsafe {
+        libc::getpwuid_r(libc::geteuid(), &mut entry, buffer.as_mut_ptr(), buffer.len(), &mut found)
+    };
+    if answer != 0 || found.is_null() || entry.pw_dir.is_null() {
+        return None;
+    }
+    // SAFETY: getpwuid_r pointed it at a terminated string in `buffer`, which is still alive.
+    let home = unsafe { std::ffi::CStr::from_ptr(entry.pw_dir) };
+    Some(std::ffi::OsStr::from_bytes(home.to_bytes()).into())
+}
+
+/// A signal mask of this thread for as long as it lives: every signal is blocked, except those that a fault of the
+/// thread's own raises.
+pub(crate) struct SignalsBlocked {
+    before: libc::sigset_t,
+}
+
+impl SignalsBlocked {
+    pub(crate) fn new() -> SignalsBlocked {
+        // SAFETY: an all-zero set is valid; the calls only write to it.
+        let all = unsafe {
+            let mut all: libc::sigset_t = std::mem::zeroed();
+            libc::sigfillset(&mut all);
+            for fault in [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE] {
+                libc::sigdelset(&mut all, fault);
+            }
+            all
+        };
+        SignalsBlocked::set(&all)
+    }
+
+    /// The mask from before, for as long as the result lives.
+    pub(crate) fn lifted(&self) -> SignalsBlocked {
+        SignalsBlocked::set(&self.before)
+    }
+
+    fn set(mask: &libc::sigset_t) -> SignalsBlocked {
+        // SAFETY: an all-zero set is valid; the call writes it, and only touches this thread's mask.
+        unsafe {
+            let mut before: libc::sigset_t = std::mem::zeroed();
+            libc::pthread_sigmask(libc::SIG_SETMASK, mask, &mut before);
+            SignalsBlocked { before }
+        }
+    }
+}
+
+impl Drop for SignalsBlocked {
+    fn drop(&mut self) {
+        // SAFETY: `before` is the mask that the constructor read.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
+    }
+}
+
+/// Both ends of a close-on-exec pipe.
+pub(crate) fn pipe() -> io::Result<(File, File)> {
+    let (read, write) = super::io_pipe()?;
+    // SAFETY: both descriptors were just made and belong to nobody else.
+    Ok(unsafe { (File::from_raw_fd(read), File::from_raw_fd(write)) })
+}
+
+/// Waits until `bell` can be read, the deadline passes or a signal that was not blocked before `signals` was
+/// handled on this thread. A signal that comes just before the wait ends it too: `pselect` swaps the mask and
+/// waits in one step, and unlike most calls it is never restarted (signal(7)).
+pub(crate) fn wait_readable(bell: &File, deadline: Option<Instant>, signals: &SignalsBlocked) -> io::Result<WaitEnd> {
+    let remaining = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+    match super::poll_unmasked(bell.as_raw_fd(), remaining, &signals.before) {
+        Ok(0) => Ok(WaitEnd::TimedOut),
+        Ok(_) => Ok(WaitEnd::Rung),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(WaitEnd::Interrupted),
+        Err(error) => Err(error),
+    }
+}
+
+pub(super) fn timespec(duration: Duration) -> libc::timespec {
+    libc::timespec {
+        tv_sec: libc::time_t::try_from(duration.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: duration.subsec_nanos() as _,
+    }
+}
+
+pub(super) fn c_path(path: &Path) -> io::Result<CString> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
+}
