@@ -11,7 +11,7 @@ use crate::lockfile::{self, LockFile, Target};
 use crate::owner::{self, Record, State};
 use crate::policy::{Deadline, Timeout};
 use crate::process;
-use crate::sys::{self, FileId, Kind, Mode};
+use crate::sys::{FileId, Kind, Mode};
 use crate::wait::{self, Progress, Wish};
 
 /// What to lock, and how.
@@ -223,7 +223,7 @@ fn silent_owners_possible(file: &LockFile) -> bool {
     if !group && !others {
         return false;
     }
-    sys::stat_path(&file.paths.cache).is_ok_and(|cache| {
+    file.paths.found.is_some_and(|cache| {
         cache.kind == Kind::Directory && (group && cache.mode & 0o020 != 0 || others && cache.mode & 0o002 != 0)
     })
 }

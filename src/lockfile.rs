@@ -29,6 +29,8 @@ pub(crate) struct Target {
 pub(crate) struct Paths {
     /// The directory, its last component no longer a symlink.
     pub cache: PathBuf,
+    /// What was there when the path was resolved.
+    pub found: Option<FileStat>,
     pub lock: PathBuf,
 }
 
@@ -50,43 +52,38 @@ pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Error> {
 /// `<cache>.lock`, a sibling of the cache, so that clearing the cache leaves it alone. All spellings of a cache
 /// agree: its last component is resolved here, its parents by the kernel. The cache need not exist.
 pub(crate) fn paths(cache: &Path, explicit: Option<&Path>) -> Result<Paths, Error> {
-    let cache = resolve(cache)?;
+    let (cache, found) = resolve(cache)?;
     if let Some(lock) = explicit {
-        return Ok(Paths { cache, lock: lock.to_owned() });
+        return Ok(Paths { cache, found, lock: lock.to_owned() });
     }
     let mut name = match cache.file_name() {
         Some(name) => name.to_owned(),
         None => return Err(Argument::NoParent(cache).into()),
     };
     name.push(".lock");
-    Ok(Paths { lock: cache.with_file_name(name), cache })
+    Ok(Paths { lock: cache.with_file_name(name), cache, found })
 }
 
-fn resolve(path: &Path) -> Result<PathBuf, Error> {
+/// The path with its last component followed to what is no symlink, and what that is; none if nothing is there.
+fn resolve(path: &Path) -> Result<(PathBuf, Option<FileStat>), Error> {
     let mut path = path.to_owned();
     for _ in 0..MOST_LINKS {
         // `Path::components` drops trailing slashes and dots, `a//b` and `a/./b`.
-        match path.components().next_back() {
-            Some(Component::Normal(_)) => {}
-            Some(Component::RootDir) => return Ok(path),
-            _ => {
-                let real = fs::canonicalize(&path);
-                return real.map_err(|source| Error::system("resolve", path, source));
-            }
+        if path.components().next_back() == Some(Component::ParentDir) {
+            path = fs::canonicalize(&path).map_err(|source| Error::system("resolve", &path, source))?;
         }
         let plain: PathBuf = path.components().collect();
-        match fs::read_link(&plain) {
-            Ok(target) => path = plain.parent().unwrap_or(Path::new("/")).join(target),
-            Err(error) if names_no_link(&error) => return Ok(plain),
-            Err(error) => return Err(Error::system("resolve", plain, error)),
+        match sys::stat_path(&plain) {
+            Ok(stat) if stat.kind == Kind::Symlink => {
+                let target = fs::read_link(&plain).map_err(|source| Error::system("resolve", &plain, source))?;
+                path = plain.parent().unwrap_or(Path::new("/")).join(target);
+            }
+            Ok(stat) => return Ok((plain, Some(stat))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((plain, None)),
+            Err(source) => return Err(Error::system("resolve", plain, source)),
         }
     }
     Err(Error::system("resolve", path, io::Error::from_raw_os_error(libc::ELOOP)))
-}
-
-/// readlink(2): EINVAL says that something else than a link is there, ENOENT that nothing is.
-fn names_no_link(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::NotFound)
 }
 
 /// One try, from the path to the lock, without waiting in any queue. `known_local` is the device of the local file

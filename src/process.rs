@@ -31,6 +31,8 @@ pub(crate) struct Table {
     descriptors: Vec<Descriptor>,
     /// Calls of open or close under way: what they make or end is in the process but not in the list.
     unsettled: usize,
+    /// Forks that wait for those calls.
+    forks: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -46,9 +48,10 @@ static TABLE: Mutex<Table> = Mutex::new(Table {
     local: BTreeMap::new(),
     descriptors: Vec::new(),
     unsettled: 0,
+    forks: 0,
 });
 
-/// Told whenever `unsettled` falls to zero.
+/// Told when `unsettled` falls to zero and a fork waits for that.
 static SETTLED: Condvar = Condvar::new();
 
 /// How long a fork waits for descriptors to settle. A call that takes longer hangs in its file system, and its
@@ -146,7 +149,7 @@ impl Drop for OwnFile {
 impl Table {
     fn settle(&mut self) {
         self.unsettled -= 1;
-        if self.unsettled == 0 {
+        if self.unsettled == 0 && self.forks > 0 {
             SETTLED.notify_all();
         }
     }
@@ -170,10 +173,12 @@ pub(crate) fn watch_forks() -> io::Result<()> {
 extern "C" fn before_fork() {
     let limit = Instant::now() + SETTLING;
     let mut table = table();
+    table.forks += 1;
     while table.unsettled > 0 {
         let Some(remaining) = limit.checked_duration_since(Instant::now()) else { break };
         table = SETTLED.wait_timeout(table, remaining).unwrap_or_else(PoisonError::into_inner).0;
     }
+    table.forks -= 1;
     // Fails only while this thread is being torn down; then the fork goes unwatched but for the pid checks.
     let _ = FORKING.try_with(|forking| *forking.borrow_mut() = Some(table));
 }

@@ -98,5 +98,5 @@ pub(super) fn open_child_of_same_mount(parent: RawFd, name: &CStr) -> io::Result
 /// Sets the bits on a directory without following a symlink.
 pub(super) fn change_mode_of_child(parent: RawFd, name: &CStr, bits: libc::mode_t) -> io::Result<()> {
     // SAFETY: an open descriptor and a terminated name.
-    super::dir::check(unsafe { libc::fchmodat(parent, name.as_ptr(), bits, libc::AT_SYMLINK_NOFOLLOW) })
+    super::unix::check(unsafe { libc::fchmodat(parent, name.as_ptr(), bits, libc::AT_SYMLINK_NOFOLLOW) })
 }

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::ptr::NonNull;
 
-use super::unix::c_path;
+use super::unix::{c_path, check};
 use super::{change_mode_of_child, open_child_of_same_mount};
 
 /// An open directory.
@@ -131,13 +131,6 @@ pub(super) fn dir_stat(descriptor: RawFd) -> io::Result<libc::stat> {
     // SAFETY: the descriptor is open and the buffer is ours.
     check(unsafe { libc::fstat(descriptor, &mut stat) })?;
     Ok(stat)
-}
-
-pub(super) fn check(answer: libc::c_int) -> io::Result<()> {
-    match answer {
-        -1 => Err(io::Error::last_os_error()),
-        _ => Ok(()),
-    }
 }
 
 /// Opens a directory that lies on the same file system as its parent.

@@ -94,13 +94,13 @@ pub(super) fn change_mode_of_child(parent: RawFd, name: &CStr, bits: libc::mode_
     let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
     // SAFETY: an open descriptor and a terminated name.
     let descriptor = unsafe { libc::openat(parent, name.as_ptr(), flags) };
-    super::dir::check(descriptor)?;
+    super::unix::check(descriptor)?;
     // SAFETY: just made, and nobody else knows it.
     let child = unsafe { OwnedFd::from_raw_fd(descriptor) };
     let mode = super::dir::dir_stat(child.as_raw_fd())?.st_mode & 0o7777;
     let path = CString::new(format!("/proc/self/fd/{}", child.as_raw_fd()))?;
     // SAFETY: a terminated path.
-    super::dir::check(unsafe { libc::chmod(path.as_ptr(), mode | bits) })
+    super::unix::check(unsafe { libc::chmod(path.as_ptr(), mode | bits) })
 }
 
 /// This process, as far as /proc tells; what it does not tell is left empty.
