@@ -133,6 +133,18 @@ mod tests {
     }
 
     #[test]
+    fn a_timeout_tells_of_an_environment_that_was_not_understood() {
+        let error = Error::Timeout {
+            path: "/c.lock".into(),
+            waited: DEFAULT_TIMEOUT,
+            holder: Box::new(crate::holder::Holder::silent()),
+            note: parse(OsStr::new("soon")).err(),
+        };
+        let message = error.to_string();
+        assert!(message.contains("JITLOCK_TIMEOUT=\"soon\"") && message.contains("600 s"), "{message}");
+    }
+
+    #[test]
     fn the_environment_is_seconds_with_a_fraction() {
         for (text, seconds) in [("0", 0.0), ("2", 2.0), ("0.25", 0.25), (" 7 ", 7.0), ("1e3", 1000.0)] {
             assert_eq!(parse(OsStr::new(text)), Ok(Duration::from_secs_f64(seconds)), "{text}");

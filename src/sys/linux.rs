@@ -191,9 +191,10 @@ const INITIAL_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 /// descriptors, since the pid in /proc/locks is the one that *took* the lock: it may be dead while a forked
 /// child keeps the lock, and inside a container it may be hidden or 0 (proc_pid_fdinfo(5), measured on 6.18).
 pub(crate) fn kernel_holders(id: FileId, thorough: bool) -> KernelHolders {
-    let table = read_text("/proc/locks").unwrap_or_default();
+    let table = read_text("/proc/locks");
+    let sees_all = table.is_some() && pid_namespace() == Some(INITIAL_PID_NAMESPACE);
+    let table = table.unwrap_or_default();
     let listed: Vec<KernelHolder> = table.lines().filter_map(|line| parse_lock_line(line, id)).collect();
-    let sees_all = pid_namespace() == Some(INITIAL_PID_NAMESPACE) && !table.is_empty();
     let listed_alive = !listed.is_empty() && listed.iter().all(|holder| has_locked(holder.pid, id).is_some());
     let mut holders = if listed_alive { listed.clone() } else { Vec::new() };
     if !listed_alive && thorough && !(sees_all && listed.is_empty()) {

@@ -60,6 +60,12 @@ static jitlock_status_t acquire_with(const char *path, int64_t timeout, uint32_t
     return jitlock_acquire_with(path, &options, lock);
 }
 
+/* Keeps what remains at the first call, and ends the wait. */
+static int keep_remaining(const jitlock_progress_t *progress, void *user) {
+    *(int64_t *)user = progress->remaining_ns / 1000000;
+    return 1;
+}
+
 int main(void) {
     char line[8192], verb[32], path[4096];
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -90,6 +96,17 @@ int main(void) {
             jitlock_status_t status = jitlock_query(path, &owner);
             printf("%d %d %u %" PRId64 " %" PRId64 " %d %d %s\n", status, owner.state, owner.holders, owner.pid,
                    owner.record_pid, owner.record_agrees, owner.is_ancestor, owner.command);
+        } else if (!strcmp(verb, "timeout-ms")) {
+            printf("0 %" PRId64 "\n", jitlock_timeout_ms(strtod(path, NULL)));
+        } else if (!strcmp(verb, "remaining")) {
+            int64_t remaining = -2;
+            jitlock_options_t options = JITLOCK_OPTIONS_INIT;
+            options.timeout_ms = number;
+            options.progress_interval_ms = 1;
+            options.progress = keep_remaining;
+            options.user = &remaining;
+            jitlock_status_t status = jitlock_acquire_with(path, &options, &lock);
+            printf("%d %" PRId64 "\n", status, remaining);
         } else if (!strcmp(verb, "message")) {
             printf("0 0 %s\n", jitlock_last_error_message());
         } else if (!strcmp(verb, "descriptors")) {
