@@ -60,8 +60,11 @@ pub const JITLOCK_INTERRUPTIBLE: u32 = 1 << 3;
 /// Flag: if the previous owner died, delete the cache directory before returning. Not with #JITLOCK_SHARED.
 pub const JITLOCK_CLEAR_IF_OWNER_DIED: u32 = 1 << 4;
 
-const ALL_FLAGS: u32 =
-    JITLOCK_SHARED | JITLOCK_INHERIT | JITLOCK_ANY_THREAD | JITLOCK_INTERRUPTIBLE | JITLOCK_CLEAR_IF_OWNER_DIED;
+const ALL_FLAGS: u32 = JITLOCK_SHARED
+    | JITLOCK_INHERIT
+    | JITLOCK_ANY_THREAD
+    | JITLOCK_INTERRUPTIBLE
+    | JITLOCK_CLEAR_IF_OWNER_DIED;
 
 /// What every call answers. Success is 0, errors are below. A number is never given another meaning.
 ///
@@ -362,7 +365,10 @@ pub unsafe extern "C" fn jitlock_info(lock: jitlock_t, info: *mut jitlock_info_t
 /// @return #JITLOCK_OK, #JITLOCK_ERR_INVALID_ARGUMENT, #JITLOCK_ERR_PERMISSION, #JITLOCK_ERR_NOT_DIRECTORY,
 ///         #JITLOCK_ERR_LIMIT, #JITLOCK_ERR_IO or #JITLOCK_ERR_INTERNAL.
 #[no_mangle]
-pub unsafe extern "C" fn jitlock_query(cache_dir: *const c_char, owner: *mut jitlock_owner_t) -> jitlock_status_t {
+pub unsafe extern "C" fn jitlock_query(
+    cache_dir: *const c_char,
+    owner: *mut jitlock_owner_t,
+) -> jitlock_status_t {
     answer(|| {
         // SAFETY: the caller's promise: null or a structure of the size that it states.
         let size = unsafe { stated_size(owner, "jitlock_owner_t") }?;
@@ -575,7 +581,9 @@ unsafe fn read_options(options: *const jitlock_options_t) -> Result<jitlock_opti
     // SAFETY: not null; the size is only read.
     let size = unsafe { stated_size(options.cast_mut(), "jitlock_options_t") }?;
     // SAFETY: the caller's structure is at least as long as ours, and any bytes are a valid one of ours.
-    unsafe { ptr::copy_nonoverlapping(options.cast::<u8>(), (&mut copy as *mut jitlock_options_t).cast(), known) };
+    unsafe {
+        ptr::copy_nonoverlapping(options.cast::<u8>(), (&mut copy as *mut jitlock_options_t).cast(), known)
+    };
     // SAFETY: the caller's structure has `size` bytes.
     let rest = unsafe { std::slice::from_raw_parts(options.cast::<u8>().add(known), size - known) };
     match rest.iter().all(|&byte| byte == 0) {

@@ -185,7 +185,9 @@ impl Error {
             Error::Deadlock(_) => Code::Deadlock,
             Error::Interrupted(_) => Code::Interrupted,
             Error::Cancelled(_) => Code::Cancelled,
-            Error::NotALockFile { .. } | Error::Denied { .. } | Error::ReadOnlyLock { .. } => Code::Permission,
+            Error::NotALockFile { .. } | Error::Denied { .. } | Error::ReadOnlyLock { .. } => {
+                Code::Permission
+            }
             Error::Unsupported { .. } => Code::Unsupported,
             Error::Lost(_) => Code::Lost,
             Error::System { source, .. } => match source.raw_os_error() {

@@ -11,20 +11,26 @@
 //!
 //! C callers see [`capi`]; its header is `include/jitlock.h`.
 
+#![deny(missing_docs, unsafe_code, unsafe_op_in_unsafe_fn)]
+#![deny(clippy::undocumented_unsafe_blocks, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+#[allow(unsafe_code)]
 pub mod capi;
 mod lock;
 mod lockfile;
 mod wait;
-mod queue;
 mod waiter;
+mod queue;
 mod owner;
+mod holder;
 mod handle;
 mod cache;
 mod tree;
-mod holder;
-mod process;
 mod policy;
+mod process;
 mod error;
+#[allow(unsafe_code)]
 mod sys;
 
 pub use error::{Argument, Code, Error};

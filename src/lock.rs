@@ -224,6 +224,7 @@ fn silent_owners_possible(file: &LockFile) -> bool {
         return false;
     }
     file.paths.found.is_some_and(|cache| {
-        cache.kind == Kind::Directory && (group && cache.mode & 0o020 != 0 || others && cache.mode & 0o002 != 0)
+        cache.kind == Kind::Directory
+            && (group && cache.mode & 0o020 != 0 || others && cache.mode & 0o002 != 0)
     })
 }

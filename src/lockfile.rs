@@ -45,7 +45,8 @@ pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Error> {
     if path.is_absolute() {
         return Ok(path.to_owned());
     }
-    let here = std::env::current_dir().map_err(|source| Error::system("find the directory of", path, source))?;
+    let here =
+        std::env::current_dir().map_err(|source| Error::system("find the directory of", path, source))?;
     Ok(here.join(path))
 }
 
@@ -75,7 +76,8 @@ fn resolve(path: &Path) -> Result<(PathBuf, Option<FileStat>), Error> {
         let plain: PathBuf = path.components().collect();
         match sys::stat_path(&plain) {
             Ok(stat) if stat.kind == Kind::Symlink => {
-                let target = fs::read_link(&plain).map_err(|source| Error::system("resolve", &plain, source))?;
+                let target =
+                    fs::read_link(&plain).map_err(|source| Error::system("resolve", &plain, source))?;
                 path = plain.parent().unwrap_or(Path::new("/")).join(target);
             }
             Ok(stat) => return Ok((plain, Some(stat))),
@@ -192,7 +194,8 @@ impl LockFile {
     pub(crate) fn is_current(&self) -> io::Result<bool> {
         let found = match self.local {
             true => sys::stat_path(&self.paths.lock),
-            false => OwnFile::open(|| sys::open(&self.paths.lock, Access::ReadOnly)).and_then(|file| sys::stat(&file)),
+            false => OwnFile::open(|| sys::open(&self.paths.lock, Access::ReadOnly))
+                .and_then(|file| sys::stat(&file)),
         };
         match found {
             Ok(found) => Ok(found.id == self.stat.id),
@@ -253,7 +256,8 @@ fn open_or_create(path: &Path, mut make_parents: bool) -> Result<(OwnFile, Acces
             Err(error) => error,
         };
         if sys::is_denied(&error) {
-            let file = OwnFile::open(|| sys::open(path, Access::ReadOnly)).map_err(|_| denied(path, error))?;
+            let file =
+                OwnFile::open(|| sys::open(path, Access::ReadOnly)).map_err(|_| denied(path, error))?;
             return Ok((file, Access::ReadOnly));
         }
         if error.kind() != io::ErrorKind::NotFound {

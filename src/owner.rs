@@ -146,7 +146,8 @@ fn parse_fields(bytes: &[u8]) -> Option<Record> {
         text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).map(str::trim_end)
     };
     let (seconds, millis) = field("since")?.split_once('.')?;
-    let since = Duration::from_secs(seconds.parse().ok()?).checked_add(Duration::from_millis(millis.parse().ok()?))?;
+    let since = Duration::from_secs(seconds.parse().ok()?)
+        .checked_add(Duration::from_millis(millis.parse().ok()?))?;
     Some(Record {
         pid: field("pid")?.parse().ok()?,
         start: field("start")?.parse().ok()?,

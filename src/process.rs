@@ -14,8 +14,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::handle::Held;
-use crate::sys::{self, Identity};
 use crate::queue::Queue;
+use crate::sys::{self, Identity};
 
 /// The state of this process.
 pub(crate) struct Table {

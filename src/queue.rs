@@ -66,7 +66,8 @@ pub(crate) fn join(target: &Target, current: Option<FileId>, waiter: &Arc<Waiter
         return Ok(());
     }
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    spawn_helper(number, target.clone()).map_err(|source| Error::system("start a thread for", &target.cache, source))?;
+    spawn_helper(number, target.clone())
+        .map_err(|source| Error::system("start a thread for", &target.cache, source))?;
     table.queues.push(Queue { number, target: target.clone(), busy: None, waiters: [waiter.clone()].into() });
     Ok(())
 }
@@ -84,14 +85,19 @@ pub(crate) fn leave(waiter: &Arc<Waiter>) -> Option<Busy> {
 /// What the waiter's queue knows of the lock.
 pub(crate) fn busy(waiter: &Arc<Waiter>) -> Option<Busy> {
     let table = table();
-    let queue = table.queues.iter().find(|queue| queue.waiters.iter().any(|other| Arc::ptr_eq(other, waiter)))?;
+    let queue =
+        table.queues.iter().find(|queue| queue.waiters.iter().any(|other| Arc::ptr_eq(other, waiter)))?;
     queue.busy.clone()
 }
 
 /// Starts the thread with every signal blocked, so that none of the program's handlers ever runs on it.
 fn spawn_helper(number: u64, target: Target) -> io::Result<()> {
     let _blocked = SignalsBlocked::new();
-    thread::Builder::new().name(HELPER.into()).stack_size(STACK).spawn(move || serve(number, &target)).map(drop)
+    thread::Builder::new()
+        .name(HELPER.into())
+        .stack_size(STACK)
+        .spawn(move || serve(number, &target))
+        .map(drop)
 }
 
 fn serve(number: u64, target: &Target) {

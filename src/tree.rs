@@ -51,7 +51,9 @@ impl Deletion {
         match opened.and_then(|dir| dir.make_writable().map(|()| dir)) {
             Ok(dir) => Some(dir),
             // A link (ELOOP; ENOTDIR where O_DIRECTORY is looked at first; EMLINK on FreeBSD), or any other file.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::ELOOP | libc::ENOTDIR | libc::EMLINK)) => {
+            Err(error)
+                if matches!(error.raw_os_error(), Some(libc::ELOOP | libc::ENOTDIR | libc::EMLINK)) =>
+            {
                 self.check(parent.remove(name, false), shown);
                 None
             }
@@ -68,7 +70,8 @@ impl Deletion {
             Err(error) => return self.check(Err(error), shown),
         };
         for entry in entries {
-            let removed = if entry.directory { dir.remove(&entry.name, true) } else { dir.remove(&entry.name, false) };
+            let removed =
+                if entry.directory { dir.remove(&entry.name, true) } else { dir.remove(&entry.name, false) };
             if removed.is_ok() {
                 continue;
             }

@@ -87,7 +87,8 @@ fn stand_in_queue(wish: &mut Wish<'_>, current: Option<FileId>) -> Result<LockFi
         true => Some(wish.deadline.started + FIRST_ANSWER),
         false => wish.deadline.at,
     };
-    let mut next_call = wish.progress.as_ref().and_then(|progress| wish.deadline.started.checked_add(progress.every));
+    let mut next_call =
+        wish.progress.as_ref().and_then(|progress| wish.deadline.started.checked_add(progress.every));
     loop {
         let until = limit.into_iter().chain(next_call).min();
         let end = waiter.wait(until, signals.as_ref());
@@ -100,7 +101,9 @@ fn stand_in_queue(wish: &mut Wish<'_>, current: Option<FileId>) -> Result<LockFi
             Ok(WaitEnd::TimedOut) if limit.is_some_and(|limit| Instant::now() >= limit) => {
                 let busy = queue::leave(&waiter);
                 // Granted in the last moment is granted.
-                return waiter.take().map_or_else(|| Err(timeout(wish, busy.as_ref())), |outcome| finish(wish, outcome));
+                return waiter
+                    .take()
+                    .map_or_else(|| Err(timeout(wish, busy.as_ref())), |outcome| finish(wish, outcome));
             }
             Ok(WaitEnd::TimedOut) => {
                 let pid = std::process::id();
@@ -147,7 +150,11 @@ fn finish(wish: &Wish<'_>, outcome: Outcome) -> Result<LockFile, Error> {
 fn report(wish: &mut Wish<'_>, waiter: &Arc<Waiter>, signals: Option<&SignalsBlocked>) -> bool {
     let Some(progress) = &mut wish.progress else { return true };
     let holder = holder(queue::busy(waiter).as_ref(), true);
-    let waiting = Waiting { waited: wish.deadline.started.elapsed(), remaining: wish.deadline.remaining(), holder: &holder };
+    let waiting = Waiting {
+        waited: wish.deadline.started.elapsed(),
+        remaining: wish.deadline.remaining(),
+        holder: &holder,
+    };
     let _unblocked = signals.map(SignalsBlocked::lifted);
     (progress.call)(&waiting)
 }

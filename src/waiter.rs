@@ -72,7 +72,11 @@ impl Waiter {
     }
 
     /// Waits to be told, or for the instant to come; with `signals`, also for a signal.
-    pub(crate) fn wait(&self, until: Option<Instant>, signals: Option<&SignalsBlocked>) -> io::Result<WaitEnd> {
+    pub(crate) fn wait(
+        &self,
+        until: Option<Instant>,
+        signals: Option<&SignalsBlocked>,
+    ) -> io::Result<WaitEnd> {
         match (&self.bell, signals) {
             (Bell::Pipe { reader, .. }, Some(signals)) => {
                 let end = sys::wait_readable(reader, until, signals)?;

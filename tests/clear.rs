@@ -17,7 +17,8 @@ fn fill(cache: &Path) {
 
 /// Nothing but the lock file is left in the directory.
 fn only_the_lock_is_left(directory: &Path) {
-    let left: Vec<_> = std::fs::read_dir(directory).unwrap().flatten().map(|entry| entry.file_name()).collect();
+    let left: Vec<_> =
+        std::fs::read_dir(directory).unwrap().flatten().map(|entry| entry.file_name()).collect();
     assert!(left.iter().all(|name| name == "cache.lock"), "{left:?}");
 }
 
@@ -120,7 +121,8 @@ fn read_only_and_unreadable_directories_go_too() {
         clear(&cache, 0).unwrap();
     }
     assert!(!cache.exists());
-    let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().flatten().map(|entry| entry.file_name()).collect();
+    let left: Vec<_> =
+        std::fs::read_dir(directory.path()).unwrap().flatten().map(|entry| entry.file_name()).collect();
     assert!(left.iter().all(|name| !name.to_string_lossy().starts_with(".jitlock")), "{left:?}");
 }
 
@@ -179,9 +181,11 @@ fn a_tree_deeper_than_there_are_descriptors_goes() {
     let (directory, cache) = scratch();
     std::fs::create_dir(&cache).unwrap();
     // Hand over hand: the path as a whole would be too long for one call.
-    let script = "import os\nfor _ in range(1500): os.mkdir('deeper'); os.chdir('deeper'); open('file', 'w').close()";
+    let script =
+        "import os\nfor _ in range(1500): os.mkdir('deeper'); os.chdir('deeper'); open('file', 'w').close()";
     assert!(Command::new("python3").arg("-c").arg(script).current_dir(&cache).status().unwrap().success());
-    let mut agent = Agent::spawn(Command::new("sh").arg("-c").arg("ulimit -n 100; exec \"$0\"").arg(program("agent")));
+    let mut agent =
+        Agent::spawn(Command::new("sh").arg("-c").arg("ulimit -n 100; exec \"$0\"").arg(program("agent")));
     let reply = agent.ask(&format!("clear {} 0", cache.display()));
     assert_eq!(reply.code, OK, "{}", reply.text);
     only_the_lock_is_left(directory.path());
@@ -242,11 +246,15 @@ fn agent_with_mount(script: &str, path: &Path) -> Option<Agent> {
 fn a_mount_point_is_emptied_in_place() {
     let (_directory, cache) = scratch();
     std::fs::create_dir(&cache).unwrap();
-    let script = "mount -t tmpfs jitlock-test \"$1\" && mkdir -p \"$1/a/b\" && : > \"$1/a/b/x.o\" && : > \"$1/y.so\"";
+    let script =
+        "mount -t tmpfs jitlock-test \"$1\" && mkdir -p \"$1/a/b\" && : > \"$1/a/b/x.o\" && : > \"$1/y.so\"";
     let Some(mut agent) = agent_with_mount(script, &cache) else { skip!("needs CAP_SYS_ADMIN, to mount") };
     let reply = agent.ask(&format!("clear {} 0", cache.display()));
     assert_eq!(reply.code, OK, "{}", reply.text);
-    assert_eq!(agent.ask(&format!("system test -z \"$(ls -A {})\" && mountpoint -q {0}", cache.display())).code, 0);
+    assert_eq!(
+        agent.ask(&format!("system test -z \"$(ls -A {})\" && mountpoint -q {0}", cache.display())).code,
+        0
+    );
 }
 
 #[test]
@@ -257,12 +265,18 @@ fn a_mount_in_the_cache_is_never_entered() {
         std::fs::create_dir_all(cache.join("d/mount")).unwrap();
         fill(&directory.path().join("outside"));
         let script = format!("{kind} \"$1/d/mount\" && : > \"$1/d/mount/precious\"");
-        let Some(mut agent) = agent_with_mount(&script, &cache) else { skip!("needs CAP_SYS_ADMIN, to mount") };
+        let Some(mut agent) = agent_with_mount(&script, &cache) else {
+            skip!("needs CAP_SYS_ADMIN, to mount")
+        };
         let reply = agent.ask(&format!("clear {} 0", cache.display()));
         assert_eq!(reply.code, Code::Io as i32, "{}", reply.text);
         assert!(reply.text.contains("d/mount"), "{}", reply.text);
         let trash = "system test -e \"$(echo DIR/.jitlock-trash-*/d/mount/precious)\"";
-        assert_eq!(agent.ask(&trash.replace("DIR", &directory.path().display().to_string())).code, 0, "{kind}");
+        assert_eq!(
+            agent.ask(&trash.replace("DIR", &directory.path().display().to_string())).code,
+            0,
+            "{kind}"
+        );
     }
 }
 

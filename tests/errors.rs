@@ -61,7 +61,8 @@ fn unknown_flags_are_refused() {
 fn structures_state_their_size() {
     let (_directory, cache) = scratch();
     let lock = acquire(&cache, 0).unwrap();
-    let mut small = capi::jitlock_info_t { struct_size: 4, previous_owner: 0, lost: 0, recorded: 0, fd: 0, waited_ns: 0 };
+    let mut small =
+        capi::jitlock_info_t { struct_size: 4, previous_owner: 0, lost: 0, recorded: 0, fd: 0, waited_ns: 0 };
     assert_eq!(unsafe { capi::jitlock_info(lock, &mut small) }, INVALID);
     assert!(last_message().contains("jitlock_info_t.struct_size is 4"), "{}", last_message());
     release(lock).unwrap();
@@ -83,7 +84,10 @@ fn longer_structures_are_taken_unless_they_ask_for_more() {
     let mut lock = 0;
     let mut longer = Longer { known: options(0, 0), unknown: [0; 64] };
     longer.known.struct_size = std::mem::size_of_val(&longer);
-    assert_eq!(unsafe { capi::jitlock_acquire_with(name.as_ptr(), &longer.known, &mut lock) }, jitlock_status_t::JITLOCK_OK);
+    assert_eq!(
+        unsafe { capi::jitlock_acquire_with(name.as_ptr(), &longer.known, &mut lock) },
+        jitlock_status_t::JITLOCK_OK
+    );
     let mut info = Longer { known: info(lock).unwrap(), unknown: [7; 64] };
     info.known.struct_size = std::mem::size_of_val(&info);
     let pointer: *mut Longer<capi::jitlock_info_t> = &mut info;

@@ -71,7 +71,8 @@ fn eight_processes_of_eight_threads_and_strangers_never_overlap() {
     let scratch = directory.path();
     std::fs::write(scratch.join("counter"), format!("{:015}\n", 0)).unwrap();
     std::fs::write(scratch.join("inside"), format!("{:015}\n", 0)).unwrap();
-    let mut contenders: Vec<Child> = (0..8).map(|seed| contender(&cache, scratch, 20, 8, seed, false)).collect();
+    let mut contenders: Vec<Child> =
+        (0..8).map(|seed| contender(&cache, scratch, 20, 8, seed, false)).collect();
     contenders.push(foreign("sh", FLOCK_1, &cache, scratch, 20));
     contenders.push(foreign("python3", PYTHON, &cache, scratch, 50));
     finish(contenders);
@@ -107,7 +108,12 @@ fn killed_anywhere_it_is_never_stuck_and_never_shared() {
     let lock = acquire(&cache, 10_000).unwrap();
     clear_held(lock).unwrap();
     release(lock).unwrap();
-    let left = |name: &str| std::fs::read_dir(scratch).unwrap().flatten().any(|entry| entry.file_name().to_string_lossy().starts_with(name));
+    let left = |name: &str| {
+        std::fs::read_dir(scratch)
+            .unwrap()
+            .flatten()
+            .any(|entry| entry.file_name().to_string_lossy().starts_with(name))
+    };
     assert!(!left(".jitlock-trash"), "the next clear sweeps what interrupted ones left");
     println!("{kills} kills, {} critical sections, no violation", counter(scratch));
 }

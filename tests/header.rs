@@ -44,7 +44,12 @@ fn compilers_take_it_without_a_warning() {
         if language == "c" {
             command.arg("-Wstrict-prototypes");
         }
-        command.arg("-I").arg(Path::new(ROOT).join("include")).arg("-").stdin(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .arg("-I")
+            .arg(Path::new(ROOT).join("include"))
+            .arg("-")
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         child.stdin.take().unwrap().write_all(source.as_bytes()).unwrap();
         let output = child.wait_with_output().unwrap();
@@ -55,7 +60,8 @@ fn compilers_take_it_without_a_warning() {
 /// Every name followed by a parenthesis outside of comments and macros.
 fn declared() -> BTreeSet<String> {
     let header = header();
-    let code: String = header.lines().filter(|line| !line.trim_start().starts_with(['*', '/', '#'])).collect();
+    let code: String =
+        header.lines().filter(|line| !line.trim_start().starts_with(['*', '/', '#'])).collect();
     let names = code.match_indices("jitlock_").filter_map(|(start, _)| {
         let name: String = code[start..].chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
         code[start + name.len()..].starts_with('(').then_some(name)
@@ -86,7 +92,8 @@ fn the_library_has_its_soname_and_stays_loaded() {
 fn versions_agree_everywhere() {
     let version = env!("CARGO_PKG_VERSION");
     let macros = |name: &str| {
-        let line = header().lines().find(|line| line.starts_with(&format!("#define {name} "))).unwrap().to_owned();
+        let line =
+            header().lines().find(|line| line.starts_with(&format!("#define {name} "))).unwrap().to_owned();
         line.rsplit(' ').next().unwrap().trim_matches('"').to_owned()
     };
     let numbers = ["MAJOR", "MINOR", "PATCH"].map(|part| macros(&format!("JITLOCK_VERSION_{part}")));

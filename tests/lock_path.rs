@@ -17,8 +17,20 @@ fn every_spelling_of_a_cache_is_one_lock() {
     symlink("link", root.join("link-to-link")).unwrap();
     symlink(root, root.join("self")).unwrap();
     let spellings = [
-        "cache", "cache/", "cache//", "cache/.", "./cache", "cache/below/..", "cache/../cache", "link", "link/", "link/.",
-        "link-to-link", "self/cache", "self/link", "self/self/cache/",
+        "cache",
+        "cache/",
+        "cache//",
+        "cache/.",
+        "./cache",
+        "cache/below/..",
+        "cache/../cache",
+        "link",
+        "link/",
+        "link/.",
+        "link-to-link",
+        "self/cache",
+        "self/link",
+        "self/self/cache/",
     ];
     let lock = acquire(&cache, 0).unwrap();
     let mut agent = Agent::start();
@@ -43,7 +55,9 @@ fn relative_paths_mean_the_directory_of_the_call() {
     let (directory, cache) = scratch();
     std::fs::create_dir(&cache).unwrap();
     let lock = acquire(&cache, 0).unwrap();
-    for (working, spelling) in [(directory.path(), "cache"), (cache.as_path(), "."), (cache.as_path(), "../cache")] {
+    for (working, spelling) in
+        [(directory.path(), "cache"), (cache.as_path(), "."), (cache.as_path(), "../cache")]
+    {
         let mut agent = Agent::spawn(Command::new(program("agent")).current_dir(working));
         assert_eq!(agent.acquire(Path::new(spelling), 0).code, Code::Timeout as i32, "{spelling}");
     }
@@ -110,7 +124,8 @@ fn paths_are_bytes() {
 
 #[test]
 fn what_is_no_regular_file_is_refused_and_left_alone() {
-    let make: [(&str, fn(&Path)); 6] = [
+    type Make = fn(&Path);
+    let make: [(&str, Make); 6] = [
         ("FIFO", |path| assert_eq!(unsafe { libc::mkfifo(c_path(path).as_ptr(), 0o666) }, 0)),
         ("directory", |path| std::fs::create_dir(path).unwrap()),
         ("socket", |path| drop(std::os::unix::net::UnixListener::bind(path).unwrap())),
@@ -272,7 +287,11 @@ fn a_lock_file_that_may_not_even_be_read_is_a_permission_error_that_says_whose_i
     std::fs::set_permissions(lock_file(&cache), PermissionsExt::from_mode(0o600)).unwrap();
     let reply = agent_of(65534, directory.path()).acquire(&cache, 0);
     assert_eq!(reply.code, Code::Permission as i32);
-    assert!(reply.text.contains("mode 0600, owner uid 0") && reply.text.contains("cache.lock"), "{}", reply.text);
+    assert!(
+        reply.text.contains("mode 0600, owner uid 0") && reply.text.contains("cache.lock"),
+        "{}",
+        reply.text
+    );
 }
 
 /// Sets a kernel setting and puts the old value back.

@@ -68,7 +68,12 @@ fn a_foreign_torn_huge_or_binary_record_is_a_death_of_somebody_unknown() {
     for content in contents {
         let (_directory, cache) = scratch();
         std::fs::write(lock_file(&cache), content).unwrap();
-        assert_eq!(next_owner_is_told(&cache), DIED, "{:?}", String::from_utf8_lossy(&content[..content.len().min(30)]));
+        assert_eq!(
+            next_owner_is_told(&cache),
+            DIED,
+            "{:?}",
+            String::from_utf8_lossy(&content[..content.len().min(30)])
+        );
         assert_eq!(next_owner_is_told(&cache), CLEAN);
     }
 }
@@ -222,7 +227,11 @@ fn a_full_disk_takes_the_record_but_not_the_lock() {
     let lock = agent.hold(&cache);
     let info = agent.ask(&format!("info {lock}"));
     assert_eq!(info.words[3], "0", "the record cannot be written");
-    assert_eq!(agent.ask(&format!("fork-acquire {} 0 0 {lock}", cache.display())).code, Code::Timeout as i32, "but the lock is held");
+    assert_eq!(
+        agent.ask(&format!("fork-acquire {} 0 0 {lock}", cache.display())).code,
+        Code::Timeout as i32,
+        "but the lock is held"
+    );
     assert_eq!(agent.release(lock).code, OK);
     let lock = agent.hold(&cache);
     assert_eq!(agent.ask(&format!("info {lock}")).number(1), i64::from(UNKNOWN));

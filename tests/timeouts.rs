@@ -69,7 +69,13 @@ fn the_environment_sets_the_default_in_seconds() {
 
 #[test]
 fn the_default_is_ten_minutes_or_five_baselines() {
-    let cases = [(None, 600_000), (Some(""), 600_000), (Some("ten minutes"), 600_000), (Some("-4"), 600_000), (Some("1.5"), 1500)];
+    let cases = [
+        (None, 600_000),
+        (Some(""), 600_000),
+        (Some("ten minutes"), 600_000),
+        (Some("-4"), 600_000),
+        (Some("1.5"), 1500),
+    ];
     for (value, expected) in cases {
         let mut agent = agent_with(value);
         for baseline in ["0", "1", "-7", "nan"] {

@@ -68,7 +68,10 @@ fn failures_of_every_kind_leave_no_thread_and_no_descriptor() {
         assert_eq!(agent.acquire(&cache, 1).code, Code::Timeout as i32);
         assert_eq!(agent.acquire(&fifo, 0).code, Code::Permission as i32);
         assert_eq!(agent.acquire(&file.join("below"), 0).code, Code::NotDirectory as i32);
-        assert_eq!(agent.ask(&format!("acquire {} 0 4096", cache.display())).code, Code::InvalidArgument as i32);
+        assert_eq!(
+            agent.ask(&format!("acquire {} 0 4096", cache.display())).code,
+            Code::InvalidArgument as i32
+        );
         assert_eq!(agent.ask(&format!("clear {} 0", cache.display())).code, Code::Timeout as i32);
         assert_eq!(agent.release(7).code, Code::InvalidHandle as i32);
     };
@@ -85,7 +88,8 @@ fn failures_of_every_kind_leave_no_thread_and_no_descriptor() {
 #[test]
 fn out_of_descriptors_is_said_and_is_over_when_there_are_some_again() {
     let (_directory, cache) = scratch();
-    let mut agent = Agent::spawn(Command::new("sh").arg("-c").arg("ulimit -S -n 5; exec \"$0\"").arg(program("agent")));
+    let mut agent =
+        Agent::spawn(Command::new("sh").arg("-c").arg("ulimit -S -n 5; exec \"$0\"").arg(program("agent")));
     // Descriptors 0 to 4 at most: one is free for the lock file, and a second lock finds none.
     let first = agent.hold(&cache);
     let second = agent.hold(&cache.with_file_name("second"));
@@ -106,9 +110,12 @@ fn a_wait_burns_no_cpu_and_hardly_wakes_up() {
     eventually("the waiter stands in the queue", || waits_in_kernel(waiter.pid()));
     let switches = |pid: u32| -> u64 {
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
-        let status = tasks.map(|task| std::fs::read_to_string(task.path().join("status")).unwrap_or_default());
+        let status =
+            tasks.map(|task| std::fs::read_to_string(task.path().join("status")).unwrap_or_default());
         let count = |line: &str| line.split_whitespace().last().unwrap().parse::<u64>().unwrap();
-        status.map(|text| text.lines().filter(|line| line.contains("ctxt_switches")).map(count).sum::<u64>()).sum()
+        status
+            .map(|text| text.lines().filter(|line| line.contains("ctxt_switches")).map(count).sum::<u64>())
+            .sum()
     };
     let before = switches(waiter.pid());
     std::thread::sleep(Duration::from_secs(2));
@@ -255,7 +262,9 @@ fn a_file_system_without_locks_is_an_error_and_no_weaker_lock() {
     for error in [libc::ENOSYS, libc::ENOLCK, libc::EOPNOTSUPP] {
         let (_directory, cache) = scratch();
         let mut command = Command::new(program("agent"));
-        let mut agent = Agent::spawn(command.env("LD_PRELOAD", shim("failing_flock")).env("FLOCK_ERRNO", error.to_string()));
+        let mut agent = Agent::spawn(
+            command.env("LD_PRELOAD", shim("failing_flock")).env("FLOCK_ERRNO", error.to_string()),
+        );
         let reply = agent.acquire(&cache, 1000);
         assert_eq!(reply.code, Code::Unsupported as i32, "{}", reply.text);
         assert_eq!(agent.ask(&format!("clear {} 0", cache.display())).code, Code::Unsupported as i32);
@@ -276,7 +285,15 @@ fn a_stale_handle_is_asked_again_and_lasting_ones_end_with_the_deadline() {
     assert_eq!(agent.acquire(&cache, 1000).code, Code::Timeout as i32);
     assert!(begun.elapsed() >= Duration::from_secs(1));
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", agent.pid())).unwrap();
-    let ticks: u64 = stat.rsplit(')').next().unwrap().split_whitespace().skip(11).take(2).map(|n| n.parse::<u64>().unwrap()).sum();
+    let ticks: u64 = stat
+        .rsplit(')')
+        .next()
+        .unwrap()
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .map(|n| n.parse::<u64>().unwrap())
+        .sum();
     assert!(ticks <= 20, "{ticks} ticks of CPU: it spins");
     eventually("the helper is gone", || agent.ask("threads").value() == 1);
 }

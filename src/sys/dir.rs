@@ -144,12 +144,12 @@ pub(super) fn open_child_of_same_device(parent: RawFd, name: &CStr) -> io::Resul
 
 /// readdir(3) tells the end from an error by errno alone.
 mod errno {
+    #[cfg(any(target_os = "android", target_os = "netbsd", target_os = "openbsd"))]
+    use libc::__errno as location;
     #[cfg(any(target_os = "linux", target_os = "dragonfly"))]
     use libc::__errno_location as location;
     #[cfg(any(target_os = "macos", target_os = "ios", target_os = "freebsd"))]
     use libc::__error as location;
-    #[cfg(any(target_os = "android", target_os = "netbsd", target_os = "openbsd"))]
-    use libc::__errno as location;
 
     pub(super) fn clear() {
         // SAFETY: errno of this thread is always there.

@@ -73,9 +73,8 @@ pub(super) fn open_child_of_same_mount(parent: RawFd, name: &CStr) -> io::Result
     how.flags = super::dir::OPEN_DIRECTORY as u64;
     how.resolve = libc::RESOLVE_NO_XDEV | libc::RESOLVE_NO_SYMLINKS;
     // SAFETY: an open descriptor, a terminated name, and a structure of the size given.
-    let answer = unsafe {
-        libc::syscall(libc::SYS_openat2, parent, name.as_ptr(), &how, std::mem::size_of_val(&how))
-    };
+    let answer =
+        unsafe { libc::syscall(libc::SYS_openat2, parent, name.as_ptr(), &how, std::mem::size_of_val(&how)) };
     match RawFd::try_from(answer) {
         // SAFETY: just made, and nobody else knows it.
         Ok(descriptor) if descriptor >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),

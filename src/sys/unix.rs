@@ -163,7 +163,11 @@ pub(crate) fn close(descriptor: RawFd) {
 }
 
 /// Has the three functions called around every `fork` of the process; pthread_atfork(3).
-pub(crate) fn at_fork(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) -> io::Result<()> {
+pub(crate) fn at_fork(
+    prepare: extern "C" fn(),
+    parent: extern "C" fn(),
+    child: extern "C" fn(),
+) -> io::Result<()> {
     // SAFETY: the functions live as long as the library, which is linked with `-z nodelete`.
     match unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) } {
         0 => Ok(()),
@@ -263,7 +267,11 @@ pub(crate) fn pipe() -> io::Result<(File, File)> {
 /// Waits until `bell` can be read, the deadline passes or a signal that was not blocked before `signals` was
 /// handled on this thread. A signal that comes just before the wait ends it too: `pselect` swaps the mask and
 /// waits in one step, and unlike most calls it is never restarted (signal(7)).
-pub(crate) fn wait_readable(bell: &File, deadline: Option<Instant>, signals: &SignalsBlocked) -> io::Result<WaitEnd> {
+pub(crate) fn wait_readable(
+    bell: &File,
+    deadline: Option<Instant>,
+    signals: &SignalsBlocked,
+) -> io::Result<WaitEnd> {
     let remaining = deadline.map(|at| at.saturating_duration_since(Instant::now()));
     match super::poll_unmasked(bell.as_raw_fd(), remaining, &signals.before) {
         Ok(0) => Ok(WaitEnd::TimedOut),

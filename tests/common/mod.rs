@@ -1,6 +1,6 @@
 //! What the tests share: scratch directories, C programs, and other processes that hold and want locks.
 
-#![allow(dead_code)] // each test file uses its own part
+#![allow(dead_code, unused_imports)] // each test file uses its own part
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
@@ -78,7 +78,8 @@ pub fn acquire(cache: &Path, timeout_ms: i64) -> Answer<u64> {
 /// jitlock_acquire_with() in this process.
 pub fn acquire_with(cache: &Path, options: &capi::jitlock_options_t) -> Answer<u64> {
     let mut lock = 0;
-    answer(unsafe { capi::jitlock_acquire_with(c_path(cache).as_ptr(), options, &mut lock) }, ()).map(|()| lock)
+    answer(unsafe { capi::jitlock_acquire_with(c_path(cache).as_ptr(), options, &mut lock) }, ())
+        .map(|()| lock)
 }
 
 pub fn options(timeout_ms: i64, flags: u32) -> capi::jitlock_options_t {
@@ -285,7 +286,7 @@ impl Drop for Agent {
 /// Whether a task of the process sleeps in flock(2): it stands in the kernel's queue.
 pub fn waits_in_kernel(pid: u32) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    tasks.map(|task| std::fs::read_to_string(task.path().join("syscall")).unwrap_or_default()).any(|call| {
-        call.split(' ').next().and_then(|number| number.parse().ok()) == Some(libc::SYS_flock)
-    })
+    tasks
+        .map(|task| std::fs::read_to_string(task.path().join("syscall")).unwrap_or_default())
+        .any(|call| call.split(' ').next().and_then(|number| number.parse().ok()) == Some(libc::SYS_flock))
 }
