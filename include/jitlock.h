@@ -28,7 +28,8 @@
  *
  * Fork and exec. A forked child owns none of its parent's locks: its copies of the descriptors are closed by
  * pthread_atfork(3), its jitlock_release() is JITLOCK_ERR_NOT_OWNER, and the lock ends with the parent. No descriptor
- * is passed on by exec. JITLOCK_INHERIT asks for the opposite. Do not fork in a signal handler.
+ * is passed on by exec. JITLOCK_INHERIT asks for the opposite. Do not fork in a signal handler, nor on one thread while
+ * another makes the process's first call of this library.
  *
  * Signals. No handler is installed, helper threads block every signal, and no signal is sent. No function may be
  * called from a signal handler.

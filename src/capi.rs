@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::ptr;
-use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::{Argument, Code, Error};
@@ -497,8 +497,9 @@ fn answer(body: impl FnOnce() -> Result<(), Error>) -> jitlock_status_t {
 /// Nothing is printed by this library, not even for a bug of its own: the default hook would write to the standard
 /// error of a program that never heard of Rust. What panics elsewhere goes to whatever hook there was before.
 fn keep_panics_quiet() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
+    // Not a Once: a fork meanwhile would leave it half done in the child for ever.
+    static DONE: AtomicBool = AtomicBool::new(false);
+    if !DONE.swap(true, Ordering::Relaxed) {
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
             let in_call = CALLS.try_with(|calls| calls.get() > 0).unwrap_or(false);
@@ -508,7 +509,7 @@ fn keep_panics_quiet() {
                 before(info);
             }
         }));
-    });
+    }
 }
 
 /// # Safety

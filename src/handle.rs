@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use crate::error::Error;
 use crate::lock::Lock;
@@ -86,9 +86,12 @@ pub(crate) fn remove(handle: Handle) -> Result<Arc<Lock>, Error> {
 fn next_number(pid: u32) -> u64 {
     const MASK: u64 = (1 << 53) - 1;
     const ODD: u64 = 0x001b_8735_93a6_4d4b;
-    static START: OnceLock<u64> = OnceLock::new();
+    static START: AtomicU64 = AtomicU64::new(0);
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    let start = *START.get_or_init(|| RandomState::new().build_hasher().finish());
+    let random = RandomState::new().build_hasher().finish() | 1;
+    let start = START
+        .compare_exchange(0, random, Ordering::Relaxed, Ordering::Relaxed)
+        .map_or_else(|first| first, |_| random);
     let start = start.wrapping_add(u64::from(pid) << 31);
     loop {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);

@@ -10,7 +10,8 @@ use std::mem::{self, ManuallyDrop};
 use std::ops::Deref;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::handle::Held;
@@ -51,7 +52,7 @@ static TABLE: Mutex<Table> = Mutex::new(Table {
     forks: 0,
 });
 
-/// Told when `unsettled` falls to zero and a fork waits for that.
+/// Told when `unsettled` falls to zero and a fork waits for that, and when it has waited.
 static SETTLED: Condvar = Condvar::new();
 
 /// How long a fork waits for descriptors to settle. A call that takes longer hangs in its file system, and its
@@ -103,7 +104,7 @@ pub(crate) struct OwnFile(ManuallyDrop<File>);
 impl OwnFile {
     /// Runs `open` so that no fork can come between the descriptor and its entry in the table.
     pub(crate) fn open(open: impl FnOnce() -> io::Result<File>) -> io::Result<OwnFile> {
-        table().unsettled += 1;
+        unsettle().unsettled += 1;
         let file = open();
         let mut table = table();
         table.settle();
@@ -134,7 +135,7 @@ impl Deref for OwnFile {
 impl Drop for OwnFile {
     fn drop(&mut self) {
         {
-            let mut table = table();
+            let mut table = unsettle();
             table.forget_descriptor(self.0.as_raw_fd());
             table.unsettled += 1;
         }
@@ -144,6 +145,15 @@ impl Drop for OwnFile {
         sys::close(number);
         table().settle();
     }
+}
+
+/// The table, for a call of open or close: none begins while a fork waits for those under way.
+fn unsettle() -> MutexGuard<'static, Table> {
+    let mut table = table();
+    while table.forks > 0 {
+        table = SETTLED.wait(table).unwrap_or_else(PoisonError::into_inner);
+    }
+    table
 }
 
 impl Table {
@@ -156,21 +166,26 @@ impl Table {
 }
 
 thread_local! {
-    /// Held by a thread from just before its fork to just after it, in the parent and in the child.
+    /// Out of reach while a thread is torn down: its fork goes unwatched but for the pid checks. Held by a thread from just before its fork to just after it, in the parent and in the child.
     static FORKING: RefCell<Option<MutexGuard<'static, Table>>> = const { RefCell::new(None) };
 }
 
 /// Has the rules of this file applied to every fork from now on. Called before the first descriptor is opened, and
-/// not by a constructor of the library: a program that never locks pays nothing.
+/// not by a constructor of the library: a program that never locks pays nothing. Without a lock of its own, which a fork
+/// meanwhile would leave locked in the child; two threads that come at once register the handlers twice, and these know.
 pub(crate) fn watch_forks() -> io::Result<()> {
-    static WATCHED: OnceLock<Result<(), i32>> = OnceLock::new();
-    let watched = WATCHED.get_or_init(|| {
-        sys::at_fork(before_fork, in_parent, in_child).map_err(|error| error.raw_os_error().unwrap_or(0))
-    });
-    watched.map_err(io::Error::from_raw_os_error)
+    static WATCHED: AtomicBool = AtomicBool::new(false);
+    if !WATCHED.load(Ordering::Acquire) {
+        sys::at_fork(before_fork, in_parent, in_child)?;
+        WATCHED.store(true, Ordering::Release);
+    }
+    Ok(())
 }
 
 extern "C" fn before_fork() {
+    if FORKING.try_with(|forking| forking.borrow().is_some()).unwrap_or(true) {
+        return;
+    }
     let limit = Instant::now() + SETTLING;
     let mut table = table();
     table.forks += 1;
@@ -179,7 +194,7 @@ extern "C" fn before_fork() {
         table = SETTLED.wait_timeout(table, remaining).unwrap_or_else(PoisonError::into_inner).0;
     }
     table.forks -= 1;
-    // Fails only while this thread is being torn down; then the fork goes unwatched but for the pid checks.
+    SETTLED.notify_all();
     let _ = FORKING.try_with(|forking| *forking.borrow_mut() = Some(table));
 }
 

@@ -190,16 +190,38 @@ const INITIAL_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 /// descriptors, since the pid in /proc/locks is the one that *took* the lock: it may be dead while a forked
 /// child keeps the lock, and inside a container it may be hidden or 0 (proc_pid_fdinfo(5), measured on 6.18).
 pub(crate) fn kernel_holders(id: FileId, thorough: bool) -> KernelHolders {
-    let table = read_text("/proc/locks");
-    let sees_all = table.is_some() && pid_namespace() == Some(INITIAL_PID_NAMESPACE);
-    let table = table.unwrap_or_default();
-    let listed: Vec<KernelHolder> = table.lines().filter_map(|line| parse_lock_line(line, id)).collect();
+    let listed = listed_holders(id);
+    let sees_all = listed.is_some() && pid_namespace() == Some(INITIAL_PID_NAMESPACE);
+    let listed = listed.unwrap_or_default();
     let listed_alive = !listed.is_empty() && listed.iter().all(|holder| has_locked(holder.pid, id).is_some());
     let mut holders = if listed_alive { listed.clone() } else { Vec::new() };
     if !listed_alive && thorough && !(sees_all && listed.is_empty()) {
         holders = every_process().filter_map(|pid| has_locked(pid, id)).collect();
     }
     KernelHolders { complete: sees_all && (listed.is_empty() || !holders.is_empty()), holders }
+}
+
+/// The lines of /proc/locks about the file. One read is one consistent look, of a page at most (seq_file in the
+/// kernel); while a longer table is read, a lock that goes can hide another, so "nobody" is asked for again.
+fn listed_holders(id: FileId) -> Option<Vec<KernelHolder>> {
+    const LOOKS: usize = 5;
+    for _ in 0..LOOKS {
+        let mut file = File::open("/proc/locks").ok()?;
+        let (mut table, mut page, mut reads) = (Vec::new(), [0; 16 * 1024], 0);
+        loop {
+            match file.read(&mut page).ok()? {
+                0 => break,
+                length => table.extend_from_slice(&page[..length]),
+            }
+            reads += 1;
+        }
+        let text = String::from_utf8_lossy(&table);
+        let listed: Vec<KernelHolder> = text.lines().filter_map(|line| parse_lock_line(line, id)).collect();
+        if reads <= 1 || !listed.is_empty() {
+            return Some(listed);
+        }
+    }
+    Some(Vec::new())
 }
 
 fn every_process() -> impl Iterator<Item = u32> {
