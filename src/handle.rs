@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::error::Error;
 use crate::lock::Lock;
 use crate::process::{table, Table};
-use crate::sys::FileId;
+use crate::sys::{self, FileId};
 
 /// A held lock, by number. Zero is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,7 +45,7 @@ impl Thread {
 
 /// Whether `thread` itself holds the file, so that waiting for it would never end.
 pub(crate) fn is_held_by(held: &[Held], thread: Option<Thread>, file: FileId) -> bool {
-    let me = std::process::id();
+    let me = sys::process_id();
     thread.is_some()
         && held.iter().any(|held| held.thread == thread && held.pid == me && held.lock.id() == file)
 }
@@ -54,7 +54,7 @@ impl Table {
     fn find(&self, handle: Handle) -> Result<usize, Error> {
         let found = self.held.iter().position(|held| held.handle == handle);
         let index = found.ok_or(Error::InvalidHandle(handle.0))?;
-        match self.held[index].pid == std::process::id() {
+        match self.held[index].pid == sys::process_id() {
             true => Ok(index),
             false => Err(Error::NotOwner(handle.0)),
         }
@@ -63,7 +63,7 @@ impl Table {
 
 /// Gives the lock a number.
 pub(crate) fn insert(lock: Lock, thread: Option<Thread>) -> Handle {
-    let pid = std::process::id();
+    let pid = sys::process_id();
     let handle = Handle(next_number(pid));
     table().held.push(Held { handle, pid, thread, lock: Arc::new(lock) });
     handle

@@ -111,13 +111,13 @@ impl Holder {
 
     /// Since when the lock is held, if its holder wrote that down.
     pub fn since(&self) -> Option<SystemTime> {
-        self.record.as_ref().filter(|_| self.record_agrees).map(|record| record.since)
+        self.record.as_ref().filter(|_| self.record_agrees).map(|record| record.now.since)
     }
 }
 
 /// Whether the record's pid means a process of this very namespace and boot that has not been recycled since.
 fn is_of_living_process(record: &Record) -> bool {
-    let me = process::identity();
+    let me = process::own_record();
     let here = record.boot == me.boot && record.pid_namespace == me.pid_namespace;
     here && sys::start_of(record.pid) == Some(record.start)
 }
@@ -131,7 +131,7 @@ impl fmt::Display for Holder {
                 record.pid,
                 record.host,
                 record.command,
-                age(record.since)
+                age(record.now.since)
             ),
             ([], None) => f.write_str("its holder is not visible from here and left no record"),
             ([first, others @ ..], _) => {

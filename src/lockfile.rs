@@ -69,19 +69,19 @@ pub(crate) fn paths(cache: &Path, explicit: Option<&Path>) -> Result<Paths, Erro
 fn resolve(path: &Path) -> Result<(PathBuf, Option<FileStat>), Error> {
     let mut path = path.to_owned();
     for _ in 0..MOST_LINKS {
-        // `Path::components` drops trailing slashes and dots, `a//b` and `a/./b`.
         if path.components().next_back() == Some(Component::ParentDir) {
             path = fs::canonicalize(&path).map_err(|source| Error::system("resolve", &path, source))?;
         }
-        let plain: PathBuf = path.components().collect();
-        match sys::stat_path(&plain) {
+        // Without trailing slashes and dots.
+        let plain = path.components().as_path();
+        match sys::stat_path(plain) {
             Ok(stat) if stat.kind == Kind::Symlink => {
                 let target =
-                    fs::read_link(&plain).map_err(|source| Error::system("resolve", &plain, source))?;
+                    fs::read_link(plain).map_err(|source| Error::system("resolve", plain, source))?;
                 path = plain.parent().unwrap_or(Path::new("/")).join(target);
             }
-            Ok(stat) => return Ok((plain, Some(stat))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((plain, None)),
+            Ok(stat) => return Ok((plain.to_owned(), Some(stat))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((plain.to_owned(), None)),
             Err(source) => return Err(Error::system("resolve", plain, source)),
         }
     }

@@ -3,13 +3,13 @@
 //! It never decides who holds the lock. It tells the next owner whether the last one released it or ended without
 //! doing so. The format is a contract with other implementations: PROTOCOL.md has it in full.
 
-use std::fmt::Write;
+use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::printable;
 use crate::lockfile::LockFile;
 use crate::process;
-use crate::sys;
+use crate::sys::{self, Identity};
 
 /// The whole record; a fixed size makes it one write that needs no truncation, within one sector.
 const SIZE: usize = 512;
@@ -36,20 +36,27 @@ pub struct Record {
     pub pid: u32,
     /// Start of the process in the kernel's unit, so that a recycled pid is told apart.
     pub start: u64,
-    /// Process group and session at the time.
-    pub group: i32,
-    /// See `group`.
-    pub session: i32,
     /// Inode of the pid namespace.
     pub pid_namespace: u64,
     /// The kernel's boot id.
     pub boot: String,
     /// Name of the host.
     pub host: String,
-    /// When the lock was acquired, by the owner's wall clock.
-    pub since: SystemTime,
     /// Command line, escaped and perhaps cut.
     pub command: String,
+    /// What was true when the lock was acquired.
+    pub now: Moment,
+}
+
+/// What a process can change while it lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// The wall clock.
+    pub since: SystemTime,
+    /// Process group.
+    pub group: i32,
+    /// Session.
+    pub session: i32,
 }
 
 impl State {
@@ -75,7 +82,8 @@ pub(crate) fn read_from(file: &std::fs::File) -> State {
 
 /// Writes who we are. False: it could not be written, and the lock is held all the same.
 pub(crate) fn write(file: &LockFile) -> bool {
-    file.writable && sys::write_at(file.file(), &format(&own()), 0).is_ok()
+    let now = Moment { since: SystemTime::now(), group: sys::process_group(), session: sys::session() };
+    file.writable && sys::write_at(file.file(), &format(&process::own_record(), &now), 0).is_ok()
 }
 
 /// Marks the record as released, in place.
@@ -84,33 +92,33 @@ pub(crate) fn mark_released(file: &LockFile) {
     let _ = sys::write_at(file.file(), &FREE[STATE], STATE.start as u64);
 }
 
-fn own() -> Record {
-    let me = process::identity();
-    Record {
-        pid: me.pid,
-        start: me.start,
-        group: sys::process_group(),
-        session: sys::session(),
-        pid_namespace: me.pid_namespace,
-        boot: me.boot.clone(),
-        host: me.host.clone(),
-        since: SystemTime::now(),
-        command: printable(&me.command),
+impl Record {
+    /// Of the process itself: the part that stays the same while it lives.
+    pub(crate) fn of(me: Identity) -> Record {
+        Record {
+            pid: me.pid,
+            start: me.start,
+            pid_namespace: me.pid_namespace,
+            boot: me.boot,
+            host: me.host,
+            command: printable(&me.command),
+            now: Moment { since: UNIX_EPOCH, group: 0, session: 0 },
+        }
     }
 }
 
-fn format(record: &Record) -> [u8; SIZE] {
-    let since = record.since.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let mut text = String::with_capacity(SIZE);
-    text.push_str("jitlock 1 held\n");
-    // Writing to a string cannot fail.
+fn format(record: &Record, now: &Moment) -> [u8; SIZE] {
+    let since = now.since.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mut bytes = [b' '; SIZE];
+    let mut rest = &mut bytes[..SIZE - 1];
+    // Fails when the record is full, which cuts the command line: the reason that it comes last.
     let _ = write!(
-        text,
-        "pid {}\nstart {}\npgid {}\nsid {}\npidns {}\nboot {}\nsince {}.{:03}\nhost {}\ncommand {}",
+        rest,
+        "jitlock 1 held\npid {}\nstart {}\npgid {}\nsid {}\npidns {}\nboot {}\nsince {}.{:03}\nhost {}\ncommand {}",
         record.pid,
         record.start,
-        record.group,
-        record.session,
+        now.group,
+        now.session,
         record.pid_namespace,
         record.boot,
         since.as_secs(),
@@ -118,12 +126,10 @@ fn format(record: &Record) -> [u8; SIZE] {
         record.host,
         record.command,
     );
-    let mut end = text.len().min(SIZE - 1);
-    while !text.is_char_boundary(end) {
-        end -= 1;
+    if let Err(cut) = std::str::from_utf8(&bytes) {
+        // In the middle of a character.
+        bytes[cut.valid_up_to()..].fill(b' ');
     }
-    let mut bytes = [b' '; SIZE];
-    bytes[..end].copy_from_slice(&text.as_bytes()[..end]);
     bytes[SIZE - 1] = b'\n';
     bytes
 }
@@ -151,13 +157,15 @@ fn parse_fields(bytes: &[u8]) -> Option<Record> {
     Some(Record {
         pid: field("pid")?.parse().ok()?,
         start: field("start")?.parse().ok()?,
-        group: field("pgid")?.parse().ok()?,
-        session: field("sid")?.parse().ok()?,
         pid_namespace: field("pidns")?.parse().ok()?,
         boot: field("boot")?.to_owned(),
         host: field("host")?.to_owned(),
-        since: UNIX_EPOCH.checked_add(since)?,
         command: field("command")?.to_owned(),
+        now: Moment {
+            since: UNIX_EPOCH.checked_add(since)?,
+            group: field("pgid")?.parse().ok()?,
+            session: field("sid")?.parse().ok()?,
+        },
     })
 }
 
@@ -170,32 +178,38 @@ mod tests {
         Record {
             pid: 42,
             start: 8_123_456,
-            group: 40,
-            session: 1,
             pid_namespace: 4_026_531_836,
             boot: "1b4e28ba-2fa1-11d2-883f-0016d3cca427".into(),
             host: host.into(),
-            since: UNIX_EPOCH + Duration::from_millis(1_764_566_400_123),
             command: command.into(),
+            now: Moment {
+                since: UNIX_EPOCH + Duration::from_millis(1_764_566_400_123),
+                group: 40,
+                session: 1,
+            },
         }
+    }
+
+    fn written(record: &Record) -> [u8; SIZE] {
+        format(record, &record.now)
     }
 
     #[test]
     fn a_record_reads_back() {
-        let written = record("python train.py", "node17");
-        assert_eq!(parse(&format(&written)), State::Held(Some(written)));
+        let record = record("python train.py", "node17");
+        assert_eq!(parse(&written(&record)), State::Held(Some(record)));
     }
 
     #[test]
     fn a_released_record_reads_as_released() {
-        let mut bytes = format(&record("x", "y"));
+        let mut bytes = written(&record("x", "y"));
         bytes[STATE].copy_from_slice(&FREE[STATE]);
         assert_eq!(parse(&bytes), State::Released);
     }
 
     #[test]
     fn a_record_cut_anywhere_is_a_death_with_an_unknown_owner() {
-        let bytes = format(&record("python train.py", "node17"));
+        let bytes = written(&record("python train.py", "node17"));
         assert_eq!(parse(&[]), State::Empty);
         for length in 1..SIZE {
             assert_eq!(parse(&bytes[..length]), State::Held(None), "{length}");
@@ -205,7 +219,7 @@ mod tests {
     #[test]
     fn a_command_too_long_is_cut_between_characters() {
         let long = "é".repeat(SIZE);
-        let State::Held(Some(read)) = parse(&format(&record(&long, "h"))) else { panic!("unreadable") };
+        let State::Held(Some(read)) = parse(&written(&record(&long, "h"))) else { panic!("unreadable") };
         assert!(long.starts_with(&read.command) && read.command.len() > 200);
     }
 
@@ -222,7 +236,7 @@ mod tests {
         #[test]
         fn any_command_line_reads_back_as_printed(command in prop::collection::vec(any::<u8>(), 0..100)) {
             let command = printable(&command);
-            let State::Held(Some(read)) = parse(&format(&record(&command, "h"))) else { panic!("unreadable") };
+            let State::Held(Some(read)) = parse(&written(&record(&command, "h"))) else { panic!("unreadable") };
             prop_assert_eq!(read.command, command.trim_end());
         }
     }

@@ -15,8 +15,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::handle::Held;
+use crate::owner::Record;
 use crate::queue::Queue;
-use crate::sys::{self, Identity};
+use crate::sys;
 
 /// The state of this process.
 pub(crate) struct Table {
@@ -24,8 +25,8 @@ pub(crate) struct Table {
     pub held: Vec<Held>,
     /// Threads that wait, by what they wait for.
     pub queues: Vec<Queue>,
-    /// Who we are, once somebody asked; a forked child asks anew.
-    identity: Option<Arc<Identity>>,
+    /// What this process writes into a lock file, once it did; a forked child is another.
+    own_record: Option<Arc<Record>>,
     /// Caches whose lock file was seen on a file system of this host, which cannot hang, and its device.
     local: BTreeMap<PathBuf, u64>,
     /// Every descriptor of ours: what a forked child closes, unless it is to be inherited.
@@ -45,7 +46,7 @@ struct Descriptor {
 static TABLE: Mutex<Table> = Mutex::new(Table {
     held: Vec::new(),
     queues: Vec::new(),
-    identity: None,
+    own_record: None,
     local: BTreeMap::new(),
     descriptors: Vec::new(),
     unsettled: 0,
@@ -84,17 +85,14 @@ impl Table {
     }
 }
 
-/// Who this process is. The pid is asked for each time: a raw `clone` runs no fork handler.
-pub(crate) fn identity() -> Arc<Identity> {
-    let known = table().identity.clone();
-    match known {
-        Some(identity) if identity.pid == std::process::id() => identity,
-        _ => {
-            let identity = Arc::new(sys::identity());
-            table().identity = Some(identity.clone());
-            identity
-        }
-    }
+/// The owner record of this process. Its pid is compared each time, since a raw `clone` runs no fork handler.
+pub(crate) fn own_record() -> Arc<Record> {
+    let known = table().own_record.clone();
+    known.filter(|record| record.pid == sys::process_id()).unwrap_or_else(|| {
+        let record = Arc::new(Record::of(sys::identity()));
+        table().own_record = Some(record.clone());
+        record
+    })
 }
 
 /// An open file that a forked child closes, and that is never open in a program the process executes.
@@ -212,7 +210,7 @@ extern "C" fn in_child() {
         }
         table.descriptors.retain(|descriptor| descriptor.inherited);
         mem::forget(mem::take(&mut table.queues));
-        mem::forget(table.identity.take());
+        mem::forget(table.own_record.take());
         table.unsettled = 0;
     });
 }

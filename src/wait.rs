@@ -15,7 +15,7 @@ use crate::lockfile::{self, LockFile, Target, Try};
 use crate::policy::Deadline;
 use crate::process::table;
 use crate::queue::{self, Busy};
-use crate::sys::{FileId, SignalsBlocked, WaitEnd};
+use crate::sys::{self, FileId, SignalsBlocked, WaitEnd};
 use crate::waiter::{Outcome, Waiter};
 
 /// A file system that nobody has heard of yet has so long to say whether a lock is free, even to a caller that
@@ -106,9 +106,9 @@ fn stand_in_queue(wish: &mut Wish<'_>, current: Option<FileId>) -> Result<LockFi
                     .map_or_else(|| Err(timeout(wish, busy.as_ref())), |outcome| finish(wish, outcome));
             }
             Ok(WaitEnd::TimedOut) => {
-                let pid = std::process::id();
+                let pid = sys::process_id();
                 let go_on = report(wish, &waiter, signals.as_ref());
-                if std::process::id() != pid {
+                if sys::process_id() != pid {
                     // The callback forked, and this is the child: nobody will ever serve this waiter here.
                     mem::forget(waiter);
                     return lock(wish);

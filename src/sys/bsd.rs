@@ -4,9 +4,11 @@ use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use super::{FileId, Identity, KernelHolders};
+use super::unix::{check, kind_of, with_c_path};
+use super::{FileId, FileStat, Identity, KernelHolders};
 
 /// Whether the mount is flagged local (statfs(2), MNT_LOCAL).
 pub(crate) fn is_local(file: &File) -> io::Result<bool> {
@@ -98,5 +100,40 @@ pub(super) fn open_child_of_same_mount(parent: RawFd, name: &CStr) -> io::Result
 /// Sets the bits on a directory without following a symlink.
 pub(super) fn change_mode_of_child(parent: RawFd, name: &CStr, bits: libc::mode_t) -> io::Result<()> {
     // SAFETY: an open descriptor and a terminated name.
-    super::unix::check(unsafe { libc::fchmodat(parent, name.as_ptr(), bits, libc::AT_SYMLINK_NOFOLLOW) })
+    check(unsafe { libc::fchmodat(parent, name.as_ptr(), bits, libc::AT_SYMLINK_NOFOLLOW) })
+}
+
+/// fstat(2)
+pub(crate) fn stat(file: &File) -> io::Result<FileStat> {
+    // SAFETY: an all-zero stat is valid; the call only writes to it.
+    let mut answer: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open and the buffer is ours.
+    check(unsafe { libc::fstat(file.as_raw_fd(), &mut answer) })?;
+    Ok(FileStat::from(&answer))
+}
+
+/// lstat(2): of the path itself, not of what a symlink there points at.
+pub(crate) fn stat_path(path: &Path) -> io::Result<FileStat> {
+    with_c_path(path, |path| {
+        // SAFETY: an all-zero stat is valid; the call only writes to it.
+        let mut answer: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: a terminated path, and a buffer of ours.
+        check(unsafe { libc::lstat(path.as_ptr(), &mut answer) })?;
+        Ok(FileStat::from(&answer))
+    })
+}
+
+impl From<&libc::stat> for FileStat {
+    fn from(stat: &libc::stat) -> FileStat {
+        FileStat {
+            id: FileId { device: stat.st_dev as u64, inode: stat.st_ino as u64 },
+            kind: kind_of(stat.st_mode),
+            mode: u32::from(stat.st_mode) & 0o7777,
+            owner: stat.st_uid,
+        }
+    }
+}
+
+pub(crate) fn process_id() -> u32 {
+    std::process::id()
 }

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::ptr::NonNull;
 
-use super::unix::{c_path, check};
+use super::unix::{check, with_c_path};
 use super::{change_mode_of_child, open_child_of_same_mount};
 
 /// An open directory.
@@ -25,7 +25,7 @@ pub(super) const OPEN_DIRECTORY: libc::c_int =
 impl Dir {
     /// Opens the directory at `path`; its last component must not be a symlink.
     pub(crate) fn open(path: &Path) -> io::Result<Dir> {
-        open_at(libc::AT_FDCWD, &c_path(path)?).and_then(Dir::new)
+        with_c_path(path, |path| open_at(libc::AT_FDCWD, path)).and_then(Dir::new)
     }
 
     /// Opens a directory below this one by its name; a symlink is an error.

@@ -5,9 +5,11 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
-use super::{FileId, Identity, KernelHolder, KernelHolders, Mode};
+use super::unix::{check, kind_of, with_c_path};
+use super::{FileId, FileStat, Identity, KernelHolder, KernelHolders, Mode};
 
 /// statfs(2) magic numbers of file systems that other hosts, or a user's daemon, may answer for.
 const REMOTE: [u32; 16] = [
@@ -38,6 +40,34 @@ pub(crate) fn is_local(file: &File) -> io::Result<bool> {
         return Err(io::Error::last_os_error());
     }
     Ok(!REMOTE.contains(&(answer.f_type as u32)))
+}
+
+/// statx(2), for no more than is used. The times least of all: whoever has looked at them makes the next write of the
+/// file update them anew, and that costs more than the write (multigrain timestamps, Linux 6.13).
+fn statx(directory: RawFd, path: &CStr, flags: libc::c_int) -> io::Result<FileStat> {
+    const USED: libc::c_uint = libc::STATX_TYPE | libc::STATX_MODE | libc::STATX_INO | libc::STATX_UID;
+    // SAFETY: an all-zero statx is valid; the call only writes to it.
+    let mut answer: libc::statx = unsafe { std::mem::zeroed() };
+    // SAFETY: a terminated path, and a buffer of ours.
+    check(unsafe { libc::statx(directory, path.as_ptr(), flags, USED, &mut answer) })?;
+    Ok(FileStat {
+        id: FileId {
+            device: libc::makedev(answer.stx_dev_major, answer.stx_dev_minor),
+            inode: answer.stx_ino,
+        },
+        kind: kind_of(answer.stx_mode.into()),
+        mode: u32::from(answer.stx_mode) & 0o7777,
+        owner: answer.stx_uid,
+    })
+}
+
+pub(crate) fn stat(file: &File) -> io::Result<FileStat> {
+    statx(file.as_raw_fd(), c"", libc::AT_EMPTY_PATH)
+}
+
+/// Of the path itself, not of what a symlink there points at.
+pub(crate) fn stat_path(path: &Path) -> io::Result<FileStat> {
+    with_c_path(path, |path| statx(libc::AT_FDCWD, path, libc::AT_SYMLINK_NOFOLLOW))
 }
 
 pub(super) fn io_pipe() -> io::Result<(RawFd, RawFd)> {
@@ -93,13 +123,56 @@ pub(super) fn change_mode_of_child(parent: RawFd, name: &CStr, bits: libc::mode_
     let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
     // SAFETY: an open descriptor and a terminated name.
     let descriptor = unsafe { libc::openat(parent, name.as_ptr(), flags) };
-    super::unix::check(descriptor)?;
+    check(descriptor)?;
     // SAFETY: just made, and nobody else knows it.
     let child = unsafe { OwnedFd::from_raw_fd(descriptor) };
     let mode = super::dir::dir_stat(child.as_raw_fd())?.st_mode & 0o7777;
     let path = CString::new(format!("/proc/self/fd/{}", child.as_raw_fd()))?;
     // SAFETY: a terminated path.
-    super::unix::check(unsafe { libc::chmod(path.as_ptr(), mode | bits) })
+    check(unsafe { libc::chmod(path.as_ptr(), mode | bits) })
+}
+
+/// getpid(2) without a system call each time: the page that remembers it is empty in every child, also of a raw `clone`
+/// (MADV_WIPEONFORK, Linux 4.14).
+pub(crate) fn process_id() -> u32 {
+    static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
+    let mut page = PAGE.load(Ordering::Acquire);
+    if page.is_null() {
+        let Some(new) = page_wiped_on_fork() else { return std::process::id() };
+        // Two threads that come at once each map one; the second stays unused.
+        page = PAGE
+            .compare_exchange(page, new, Ordering::AcqRel, Ordering::Acquire)
+            .map_or_else(|first| first, |_| new);
+    }
+    // SAFETY: the page is never unmapped, and zero is a valid number.
+    let remembered = unsafe { &*page };
+    match remembered.load(Ordering::Relaxed) {
+        0 => {
+            let pid = std::process::id();
+            remembered.store(pid, Ordering::Relaxed);
+            pid
+        }
+        pid => pid,
+    }
+}
+
+fn page_wiped_on_fork() -> Option<*mut AtomicU32> {
+    let size = std::mem::size_of::<AtomicU32>();
+    let (protection, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping that overlaps nothing.
+    let page = unsafe { libc::mmap(std::ptr::null_mut(), size, protection, kind, -1, 0) };
+    if page == libc::MAP_FAILED {
+        return None;
+    }
+    // SAFETY: the mapping made above.
+    match unsafe { libc::madvise(page, size, libc::MADV_WIPEONFORK) } {
+        0 => Some(page.cast()),
+        _ => {
+            // SAFETY: as above, and nobody else knows it.
+            unsafe { libc::munmap(page, size) };
+            None
+        }
+    }
 }
 
 /// This process, as far as /proc tells; what it does not tell is left empty.

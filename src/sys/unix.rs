@@ -1,6 +1,6 @@
 //! System calls that every Unix has: open, flock, stat, fork handlers, signal masks.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::{FileId, FileStat, Kind, Mode, WaitEnd};
+use super::{Kind, Mode, WaitEnd};
 
 /// How a lock file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,42 +89,15 @@ pub(crate) fn unlock(file: &File) -> io::Result<()> {
     fs2::FileExt::unlock(file)
 }
 
-/// fstat(2). The standard library asks statx(2) for more than we use, at twice the price.
-pub(crate) fn stat(file: &File) -> io::Result<FileStat> {
-    // SAFETY: an all-zero stat is valid; the call only writes to it.
-    let mut answer: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: the descriptor is open and the buffer is ours.
-    check(unsafe { libc::fstat(file.as_raw_fd(), &mut answer) })?;
-    Ok(FileStat::from(&answer))
-}
-
-/// Of the path itself, not of what a symlink there points at.
-pub(crate) fn stat_path(path: &Path) -> io::Result<FileStat> {
-    let path = c_path(path)?;
-    // SAFETY: an all-zero stat is valid; the call only writes to it.
-    let mut answer: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: a terminated path, and a buffer of ours.
-    check(unsafe { libc::lstat(path.as_ptr(), &mut answer) })?;
-    Ok(FileStat::from(&answer))
-}
-
-// The fields' types differ between systems.
-#[allow(clippy::unnecessary_cast)]
-impl From<&libc::stat> for FileStat {
-    fn from(stat: &libc::stat) -> FileStat {
-        FileStat {
-            id: FileId { device: stat.st_dev as u64, inode: stat.st_ino as u64 },
-            kind: match stat.st_mode & libc::S_IFMT {
-                libc::S_IFREG => Kind::Regular,
-                libc::S_IFDIR => Kind::Directory,
-                libc::S_IFLNK => Kind::Symlink,
-                libc::S_IFIFO => Kind::Fifo,
-                libc::S_IFSOCK => Kind::Socket,
-                _ => Kind::Device,
-            },
-            mode: stat.st_mode as u32 & 0o7777,
-            owner: stat.st_uid,
-        }
+/// What kind of file the mode of a stat or statx says it is.
+pub(super) fn kind_of(mode: libc::mode_t) -> Kind {
+    match mode & libc::S_IFMT {
+        libc::S_IFREG => Kind::Regular,
+        libc::S_IFDIR => Kind::Directory,
+        libc::S_IFLNK => Kind::Symlink,
+        libc::S_IFIFO => Kind::Fifo,
+        libc::S_IFSOCK => Kind::Socket,
+        _ => Kind::Device,
     }
 }
 
@@ -211,7 +184,7 @@ pub(crate) fn home_of_user() -> Option<std::path::PathBuf> {
         return None;
     }
     // SAFETY: getpwuid_r pointed it at a terminated string in `buffer`, which is still alive.
-    let home = unsafe { std::ffi::CStr::from_ptr(entry.pw_dir) };
+    let home = unsafe { CStr::from_ptr(entry.pw_dir) };
     Some(std::ffi::OsStr::from_bytes(home.to_bytes()).into())
 }
 
@@ -288,6 +261,14 @@ pub(super) fn timespec(duration: Duration) -> libc::timespec {
     }
 }
 
-pub(super) fn c_path(path: &Path) -> io::Result<CString> {
-    CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
+/// Calls with the path as the kernel wants it; a path of usual length needs no memory for that.
+pub(super) fn with_c_path<T>(path: &Path, call: impl FnOnce(&CStr) -> io::Result<T>) -> io::Result<T> {
+    let bytes = path.as_os_str().as_bytes();
+    let mut buffer = [0; 512];
+    if bytes.len() < buffer.len() {
+        buffer[..bytes.len()].copy_from_slice(bytes);
+        let terminated = CStr::from_bytes_with_nul(&buffer[..=bytes.len()]);
+        return call(terminated.map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?);
+    }
+    call(&CString::new(bytes)?)
 }
