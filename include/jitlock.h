@@ -282,7 +282,7 @@ typedef struct {
      */
     int32_t state;
     /**
-     * How many processes have the lock: readers, or a family that shares one descriptor.
+     * How many processes were seen to have the lock: readers, or heirs of one that died.
      */
     uint32_t holders;
     /**

@@ -162,7 +162,7 @@ pub struct jitlock_owner_t {
     pub struct_size: usize,
     /// A #jitlock_owner_state_t.
     pub state: i32,
-    /// How many processes have the lock: readers, or a family that shares one descriptor.
+    /// How many processes were seen to have the lock: readers, or heirs of one that died.
     pub holders: u32,
     /// The first of them, by the kernel's word and in the caller's pid namespace; 0 if none is visible.
     pub pid: i64,
@@ -672,7 +672,9 @@ fn describe(holder: &Holder) -> jitlock_owner_t {
             HolderState::Free => jitlock_owner_state_t::JITLOCK_OWNER_NONE,
             HolderState::Held => jitlock_owner_state_t::JITLOCK_OWNER_EXCLUSIVE,
             HolderState::Shared => jitlock_owner_state_t::JITLOCK_OWNER_SHARED,
-            HolderState::NotVisible => jitlock_owner_state_t::JITLOCK_OWNER_NOT_VISIBLE,
+            HolderState::NotVisible | HolderState::NotLookedFor => {
+                jitlock_owner_state_t::JITLOCK_OWNER_NOT_VISIBLE
+            }
         } as i32,
         holders: u32::try_from(holder.processes.len()).unwrap_or(u32::MAX),
         pid: first.map_or(0, |first| first.pid.into()),

@@ -9,7 +9,7 @@ use crate::error::{printable, Error};
 use crate::lockfile;
 use crate::owner::{self, Record, State};
 use crate::process::{self, OwnFile};
-use crate::sys::{self, Access, FileId, Kind, Mode};
+use crate::sys::{self, Access, FileId, KernelHolders, Kind, Mode};
 
 /// What can be said of a lock's holder from here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +36,17 @@ pub enum HolderState {
     /// Nobody can be seen, which says nothing: the holder may be in another pid namespace, of another user, or on
     /// another host. Only a try can tell.
     NotVisible,
+    /// Held, by somebody who wrote no record, and a mere try does not take the time to look for more.
+    NotLookedFor,
+}
+
+/// How long to look for a holder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Whether it is the one who wrote the record.
+    Quick,
+    /// Whoever it is; see [`sys::kernel_holders`] for the price. First whether it still is this one.
+    Thorough { likely: Option<u32> },
 }
 
 /// A process that has the lock.
@@ -64,7 +75,7 @@ pub fn query(cache: &Path, explicit: Option<&Path>) -> Result<Holder, Error> {
     if stat.kind != Kind::Regular {
         return Err(Error::NotALockFile { path: lock, kind: stat.kind.name() });
     }
-    Ok(Holder::new(stat.id, local, owner::read_from(&file).into_record(), true))
+    Ok(Holder::new(stat.id, local, owner::read_from(&file).into_record(), Look::Thorough { likely: None }))
 }
 
 impl Holder {
@@ -79,17 +90,28 @@ impl Holder {
 
     /// Of a lock file that was seen held. Reading it again can hang where the file system is not of this host: there
     /// the helper's last reading, `record`, has to do.
-    pub(crate) fn of(id: FileId, path: &Path, local: bool, record: Option<Record>, thorough: bool) -> Holder {
+    pub(crate) fn of(id: FileId, path: &Path, local: bool, record: Option<Record>, look: Look) -> Holder {
         let fresh = || {
             let file = OwnFile::open(|| sys::open(path, Access::ReadOnly)).ok()?;
             let same = sys::stat(&file).is_ok_and(|stat| stat.id == id);
             same.then(|| owner::read_from(&file)).and_then(State::into_record)
         };
-        Holder::new(id, local, if local { fresh() } else { record }, thorough)
+        Holder::new(id, local, if local { fresh() } else { record }, look)
     }
 
-    fn new(id: FileId, local: bool, record: Option<Record>, thorough: bool) -> Holder {
-        let seen = sys::kernel_holders(id, thorough);
+    fn new(id: FileId, local: bool, record: Option<Record>, look: Look) -> Holder {
+        let likely = match look {
+            Look::Quick => None,
+            Look::Thorough { likely } => likely,
+        };
+        let mut candidates = record.iter().map(|record| record.pid).chain(likely);
+        let known =
+            candidates.find_map(|pid| sys::holds(pid, id)).filter(|holder| holder.mode == Mode::Exclusive);
+        let seen = match (known, look) {
+            (Some(holder), _) => KernelHolders { holders: vec![holder], complete: true },
+            (None, Look::Thorough { .. }) => sys::kernel_holders(id),
+            (None, Look::Quick) => KernelHolders::default(),
+        };
         let record_agrees = record.as_ref().is_some_and(|record| {
             seen.holders.iter().any(|holder| holder.pid == record.pid) && is_of_living_process(record)
         });
@@ -97,14 +119,17 @@ impl Holder {
             Some(Mode::Exclusive) => HolderState::Held,
             Some(Mode::Shared) => HolderState::Shared,
             None if seen.complete && local => HolderState::Free,
+            None if look == Look::Quick && record.is_none() => HolderState::NotLookedFor,
             None => HolderState::NotVisible,
         };
-        let ancestors = if seen.holders.is_empty() { Vec::new() } else { sys::ancestors() };
-        let processes = seen.holders.iter().map(|holder| Holding {
-            pid: holder.pid,
-            command: printable(&sys::command_of(holder.pid)),
-            started: sys::started_at(holder.pid),
-            ancestor: ancestors.contains(&holder.pid),
+        let processes = seen.holders.iter().map(|holder| {
+            let start = sys::start_of(holder.pid);
+            Holding {
+                pid: holder.pid,
+                command: printable(&sys::command_of(holder.pid)),
+                started: start.and_then(sys::wall_clock),
+                ancestor: start.is_some_and(|start| sys::descends_from(holder.pid, start)),
+            }
         });
         Holder { state, processes: processes.collect(), record, record_agrees }
     }
@@ -133,6 +158,9 @@ impl fmt::Display for Holder {
                 record.command,
                 age(record.now.since)
             ),
+            ([], None) if self.state == HolderState::NotLookedFor => {
+                f.write_str("it is held, by somebody who wrote no record")
+            }
             ([], None) => f.write_str("its holder is not visible from here and left no record"),
             ([first, others @ ..], _) => {
                 f.write_str(if self.state == HolderState::Shared { "shared by " } else { "held by " })?;

@@ -161,6 +161,7 @@ fn take(options: Options<'_>, thread: Option<Thread>, make_parents: bool) -> Res
         thread,
         interruptible: options.interruptible,
         progress: options.progress,
+        last_holder: None,
     };
     let mut file = wait::lock(&mut wish)?;
     let previous = previous_owner(&file);

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::handle::{self, Thread};
-use crate::holder::Holder;
+use crate::holder::{Holder, Look};
 use crate::lockfile::{self, LockFile, Target, Try};
 use crate::policy::Deadline;
-use crate::process::table;
+use crate::process::{self, table};
 use crate::queue::{self, Busy};
 use crate::sys::{self, FileId, SignalsBlocked, WaitEnd};
 use crate::waiter::{Outcome, Waiter};
@@ -30,6 +30,8 @@ pub(crate) struct Wish<'a> {
     pub thread: Option<Thread>,
     pub interruptible: bool,
     pub progress: Option<Progress<'a>>,
+    /// The holder that the progress was last told of.
+    pub last_holder: Option<u32>,
 }
 
 /// A look at a wait that lasts.
@@ -83,6 +85,8 @@ fn stand_in_queue(wish: &mut Wish<'_>, current: Option<FileId>) -> Result<LockFi
     let waiter = waiter.map_err(|source| Error::system("wait for", &wish.target.cache, source))?;
     let waiter = Arc::new(waiter);
     queue::join(&wish.target, current, &waiter)?;
+    // Found out now, while there is time, and not between the grant and the return.
+    process::own_record();
     let limit = match wish.deadline.try_once {
         true => Some(wish.deadline.started + FIRST_ANSWER),
         false => wish.deadline.at,
@@ -149,7 +153,9 @@ fn finish(wish: &Wish<'_>, outcome: Outcome) -> Result<LockFile, Error> {
 /// Shows the caller its wait; false if it wants no more of it.
 fn report(wish: &mut Wish<'_>, waiter: &Arc<Waiter>, signals: Option<&SignalsBlocked>) -> bool {
     let Some(progress) = &mut wish.progress else { return true };
-    let holder = holder(queue::busy(waiter).as_ref(), true);
+    let look = Look::Thorough { likely: wish.last_holder };
+    let holder = holder(queue::busy(waiter).as_ref(), look);
+    wish.last_holder = holder.processes.first().map(|first| first.pid);
     let waiting = Waiting {
         waited: wish.deadline.started.elapsed(),
         remaining: wish.deadline.remaining(),
@@ -160,19 +166,22 @@ fn report(wish: &mut Wish<'_>, waiter: &Arc<Waiter>, signals: Option<&SignalsBlo
 }
 
 fn timeout(wish: &Wish<'_>, busy: Option<&Busy>) -> Error {
+    let look = match wish.deadline.try_once {
+        true => Look::Quick,
+        false => Look::Thorough { likely: wish.last_holder },
+    };
     Error::Timeout {
         path: busy.map_or_else(|| lock_of(&wish.target), |busy| busy.path.clone()),
         waited: wish.deadline.started.elapsed(),
-        // Reading every process's descriptors takes longer than a try.
-        holder: Box::new(holder(busy, !wish.deadline.try_once)),
+        holder: Box::new(holder(busy, look)),
         note: wish.deadline.note.clone(),
     }
 }
 
-fn holder(busy: Option<&Busy>, thorough: bool) -> Holder {
+fn holder(busy: Option<&Busy>, look: Look) -> Holder {
     match busy {
         None => Holder::silent(),
-        Some(busy) => Holder::of(busy.id, &busy.path, busy.local, busy.record.clone(), thorough),
+        Some(busy) => Holder::of(busy.id, &busy.path, busy.local, busy.record.clone(), look),
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use super::unix::{check, kind_of, with_c_path};
-use super::{FileId, FileStat, Identity, KernelHolders};
+use super::{FileId, FileStat, Identity, KernelHolder, KernelHolders};
 
 /// Whether the mount is flagged local (statfs(2), MNT_LOCAL).
 pub(crate) fn is_local(file: &File) -> io::Result<bool> {
@@ -80,17 +80,21 @@ pub(crate) fn start_of(_pid: u32) -> Option<u64> {
     None
 }
 
-pub(crate) fn started_at(_pid: u32) -> Option<SystemTime> {
+pub(crate) fn wall_clock(_start: u64) -> Option<SystemTime> {
     None
 }
 
 /// No interface names the holder of an flock here: the answer is "cannot tell".
-pub(crate) fn kernel_holders(_id: FileId, _thorough: bool) -> KernelHolders {
+pub(crate) fn kernel_holders(_id: FileId) -> KernelHolders {
     KernelHolders::default()
 }
 
-pub(crate) fn ancestors() -> Vec<u32> {
-    vec![std::process::id(), std::os::unix::process::parent_id()]
+pub(crate) fn holds(_pid: u32, _id: FileId) -> Option<KernelHolder> {
+    None
+}
+
+pub(crate) fn descends_from(other: u32, _start: u64) -> bool {
+    [std::process::id(), std::os::unix::process::parent_id()].contains(&other)
 }
 
 pub(super) fn open_child_of_same_mount(parent: RawFd, name: &CStr) -> io::Result<OwnedFd> {

@@ -198,22 +198,30 @@ pub(crate) fn start_of(pid: u32) -> Option<u64> {
     start_ticks(&pid.to_string())
 }
 
-/// When a process that still runs was started, by the wall clock.
-pub(crate) fn started_at(pid: u32) -> Option<SystemTime> {
+/// When a process that started so many ticks after boot did, by the wall clock.
+pub(crate) fn wall_clock(start: u64) -> Option<SystemTime> {
     // SAFETY: a plain query.
     let ticks = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok().filter(|&ticks| ticks > 0)?;
-    let up: f64 = read_text("/proc/uptime")?.split(' ').next()?.parse().ok()?;
-    let age = up - start_of(pid)? as f64 / ticks as f64;
-    SystemTime::now().checked_sub(Duration::try_from_secs_f64(age.max(0.0)).ok()?)
+    // SAFETY: an all-zero timespec is valid; the call only writes to it.
+    let mut since_boot: libc::timespec = unsafe { std::mem::zeroed() };
+    // SAFETY: as above.
+    check(unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &mut since_boot) }).ok()?;
+    let since_boot = Duration::new(since_boot.tv_sec.try_into().ok()?, since_boot.tv_nsec.try_into().ok()?);
+    let start = Duration::from_millis(start.checked_mul(1000)? / ticks);
+    SystemTime::now().checked_sub(since_boot.saturating_sub(start))
 }
 
-/// This process and those that it descends from, as far as they are visible.
-pub(crate) fn ancestors() -> Vec<u32> {
-    let mut line = vec![std::process::id()];
-    while let Some(parent) = line.last().and_then(|&pid| parent_of(pid)).filter(|&parent| parent != 0) {
-        line.push(parent);
+/// Whether this process is the other one, which started so many ticks after boot, or descends from it.
+pub(crate) fn descends_from(other: u32, start: u64) -> bool {
+    let mut pid = std::process::id();
+    // Each look at a process costs, and nobody descends from one that started later.
+    while pid != other {
+        match (start_of(pid), parent_of(pid)) {
+            (Some(own), Some(parent)) if own >= start && parent != 0 => pid = parent,
+            _ => return false,
+        }
     }
-    line
+    true
 }
 
 fn parent_of(pid: u32) -> Option<u32> {
@@ -259,18 +267,21 @@ fn pid_namespace() -> Option<u64> {
 /// does /proc/locks list every holder.
 const INITIAL_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
-/// Who has `file` locked. The quick form asks /proc/locks alone; the thorough one reads every process's
-/// descriptors, since the pid in /proc/locks is the one that *took* the lock: it may be dead while a forked
-/// child keeps the lock, and inside a container it may be hidden or 0 (proc_pid_fdinfo(5), measured on 6.18).
-pub(crate) fn kernel_holders(id: FileId, thorough: bool) -> KernelHolders {
+/// Everybody who has the file locked. The pid in /proc/locks is the one that *took* the lock: it may be dead while a
+/// forked child keeps it, and inside a container it may be hidden or 0 (measured on 6.18). So each is asked itself, and
+/// if one does not confirm, all processes are.
+///
+/// Not for every try: reading /proc/locks waits for an RCU grace period, some milliseconds, and holds up every lock call
+/// of the machine meanwhile (`locks_start` in the kernel's fs/locks.c).
+pub(crate) fn kernel_holders(id: FileId) -> KernelHolders {
     let listed = listed_holders(id);
     let sees_all = listed.is_some() && pid_namespace() == Some(INITIAL_PID_NAMESPACE);
     let listed = listed.unwrap_or_default();
-    let listed_alive = !listed.is_empty() && listed.iter().all(|holder| has_locked(holder.pid, id).is_some());
-    let mut holders = if listed_alive { listed.clone() } else { Vec::new() };
-    if !listed_alive && thorough && !(sees_all && listed.is_empty()) {
-        holders = every_process().filter_map(|pid| has_locked(pid, id)).collect();
-    }
+    let confirmed: Option<Vec<KernelHolder>> = listed.iter().map(|holder| holds(holder.pid, id)).collect();
+    let holders = match confirmed {
+        Some(confirmed) if sees_all || !confirmed.is_empty() => confirmed,
+        _ => every_process().filter_map(|pid| holds(pid, id)).collect(),
+    };
     KernelHolders { complete: sees_all && (listed.is_empty() || !holders.is_empty()), holders }
 }
 
@@ -302,8 +313,8 @@ fn every_process() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
-/// Whether one of the process's descriptors carries an flock on the file.
-fn has_locked(pid: u32, id: FileId) -> Option<KernelHolder> {
+/// Whether one of the process's descriptors carries an flock on the file, by the kernel's word.
+pub(crate) fn holds(pid: u32, id: FileId) -> Option<KernelHolder> {
     let descriptors = PathBuf::from(format!("/proc/{pid}/fdinfo"));
     for entry in std::fs::read_dir(descriptors).ok()?.flatten() {
         let Some(info) = read_text(entry.path()) else { continue };
