@@ -11,7 +11,7 @@ use std::ffi::{c_char, c_int, c_void, CStr, CString, OsStr};
 use std::mem;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{self, AssertUnwindSafe};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -252,7 +252,7 @@ pub unsafe extern "C" fn jitlock_acquire(
         let lock = unsafe { out(lock, "lock", JITLOCK_NONE) }?;
         // SAFETY: the caller's promise: null or a terminated string.
         let cache = unsafe { path(cache_dir, "cache_dir") }?;
-        *lock = lock::acquire(Options::new(&cache, Timeout::from_millis(timeout_ms)?))?.0;
+        *lock = lock::acquire(Options::new(cache, Timeout::from_millis(timeout_ms)?))?.0;
         Ok(())
     })
 }
@@ -277,7 +277,7 @@ pub unsafe extern "C" fn jitlock_acquire_with(
         let lock = unsafe { out(lock, "lock", JITLOCK_NONE) }?;
         // SAFETY: the caller's promise: null or a terminated string.
         let cache = unsafe { path(cache_dir, "cache_dir") }?;
-        *lock = acquire_with(&cache, &options?)?.0;
+        *lock = acquire_with(cache, &options?)?.0;
         Ok(())
     });
     // SAFETY: the caller's promise: null or a buffer of the size that it states.
@@ -312,7 +312,7 @@ pub unsafe extern "C" fn jitlock_clear_cache(cache_dir: *const c_char, timeout_m
     answer(|| {
         // SAFETY: the caller's promise: null or a terminated string.
         let cache = unsafe { path(cache_dir, "cache_dir") }?;
-        lock::clear_cache(&cache, Timeout::from_millis(timeout_ms)?)
+        lock::clear_cache(cache, Timeout::from_millis(timeout_ms)?)
     })
 }
 
@@ -374,7 +374,7 @@ pub unsafe extern "C" fn jitlock_query(
         let size = unsafe { stated_size(owner, "jitlock_owner_t") }?;
         // SAFETY: the caller's promise: null or a terminated string.
         let cache = unsafe { path(cache_dir, "cache_dir") }?;
-        let answer = jitlock_owner_t { struct_size: size, ..describe(&holder::query(&cache, None)?) };
+        let answer = jitlock_owner_t { struct_size: size, ..describe(&holder::query(cache, None)?) };
         // SAFETY: as above; no more than the stated size is written.
         unsafe { write_sized(owner, &answer, size) };
         Ok(())
@@ -527,13 +527,13 @@ unsafe fn out<'a, T>(place: *mut T, name: &'static str, initial: T) -> Result<&'
 
 /// # Safety
 /// `text` is null or a terminated string.
-unsafe fn path(text: *const c_char, name: &'static str) -> Result<PathBuf, Error> {
+unsafe fn path<'a>(text: *const c_char, name: &'static str) -> Result<&'a Path, Error> {
     if text.is_null() {
         return Err(Argument::Null(name).into());
     }
     // SAFETY: not null, so a terminated string by the caller's promise.
     let bytes = unsafe { CStr::from_ptr(text) }.to_bytes();
-    Ok(Path::new(OsStr::from_bytes(bytes)).to_owned())
+    Ok(Path::new(OsStr::from_bytes(bytes)))
 }
 
 /// The size that the caller states in the first field of a structure that it wants filled.
@@ -628,7 +628,7 @@ fn acquire_with(cache: &Path, options: &jitlock_options_t) -> Result<Handle, Err
     lock::acquire(Options {
         cache,
         timeout: Timeout::from_millis(options.timeout_ms)?,
-        lock_path: lock_path.as_deref(),
+        lock_path,
         shared: flag(JITLOCK_SHARED),
         inherit: flag(JITLOCK_INHERIT),
         any_thread: flag(JITLOCK_ANY_THREAD),

@@ -136,13 +136,13 @@ impl Holder {
 
     /// Since when the lock is held, if its holder wrote that down.
     pub fn since(&self) -> Option<SystemTime> {
-        self.record.as_ref().filter(|_| self.record_agrees).map(|record| record.now.since)
+        self.record.as_ref().filter(|_| self.record_agrees).map(|record| record.since)
     }
 }
 
 /// Whether the record's pid means a process of this very namespace and boot that has not been recycled since.
 fn is_of_living_process(record: &Record) -> bool {
-    let me = process::own_record();
+    let me = &process::own_record().record;
     let here = record.boot == me.boot && record.pid_namespace == me.pid_namespace;
     here && sys::start_of(record.pid) == Some(record.start)
 }
@@ -156,7 +156,7 @@ impl fmt::Display for Holder {
                 record.pid,
                 record.host,
                 record.command,
-                age(record.now.since)
+                age(record.since)
             ),
             ([], None) if self.state == HolderState::NotLookedFor => {
                 f.write_str("it is held, by somebody who wrote no record")

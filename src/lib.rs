@@ -37,6 +37,6 @@ pub use error::{Argument, Code, Error};
 pub use handle::Handle;
 pub use holder::{query, Holder, HolderState, Holding};
 pub use lock::{acquire, clear_cache, clear_held, info, release, Info, Options, PreviousOwner};
-pub use owner::{Moment, Record};
+pub use owner::Record;
 pub use policy::{timeout_for_baseline, BadEnvironment, Timeout, DEFAULT_TIMEOUT};
 pub use wait::{Progress, Waiting};

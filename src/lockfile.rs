@@ -3,6 +3,8 @@
 //!
 //! Nothing here ever deletes, truncates or writes to a lock file: the inode is what processes agree on.
 
+use std::borrow::Cow;
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -34,6 +36,8 @@ pub(crate) struct Paths {
     pub lock: PathBuf,
 }
 
+const SUFFIX: &str = ".lock";
+
 /// Symlinks followed before a chain of them counts as a loop; the kernel's own limit (path_resolution(7)).
 const MOST_LINKS: usize = 40;
 
@@ -57,46 +61,84 @@ pub(crate) fn paths(cache: &Path, explicit: Option<&Path>) -> Result<Paths, Erro
     if let Some(lock) = explicit {
         return Ok(Paths { cache, found, lock: lock.to_owned() });
     }
-    let mut name = match cache.file_name() {
-        Some(name) => name.to_owned(),
-        None => return Err(Argument::NoParent(cache).into()),
-    };
-    name.push(".lock");
-    Ok(Paths { lock: cache.with_file_name(name), cache, found })
+    if cache.parent().is_none() {
+        return Err(Argument::NoParent(cache).into());
+    }
+    let mut lock = OsString::with_capacity(cache.as_os_str().len() + SUFFIX.len());
+    lock.push(&cache);
+    lock.push(SUFFIX);
+    Ok(Paths { lock: lock.into(), cache, found })
 }
 
 /// The path with its last component followed to what is no symlink, and what that is; none if nothing is there.
 fn resolve(path: &Path) -> Result<(PathBuf, Option<FileStat>), Error> {
-    let mut path = path.to_owned();
+    let mut path = Cow::Borrowed(path);
     for _ in 0..MOST_LINKS {
-        if path.components().next_back() == Some(Component::ParentDir) {
-            path = fs::canonicalize(&path).map_err(|source| Error::system("resolve", &path, source))?;
+        if ends_in_parent(&path) {
+            path = fs::canonicalize(&path).map_err(|source| Error::system("resolve", &*path, source))?.into();
         }
-        // Without trailing slashes and dots.
-        let plain = path.components().as_path();
+        let plain = without_trailing_dots(&path);
         match sys::stat_path(plain) {
             Ok(stat) if stat.kind == Kind::Symlink => {
                 let target =
                     fs::read_link(plain).map_err(|source| Error::system("resolve", plain, source))?;
-                path = plain.parent().unwrap_or(Path::new("/")).join(target);
+                path = plain.parent().unwrap_or(Path::new("/")).join(target).into();
             }
             Ok(stat) => return Ok((plain.to_owned(), Some(stat))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((plain.to_owned(), None)),
             Err(source) => return Err(Error::system("resolve", plain, source)),
         }
     }
-    Err(Error::system("resolve", path, io::Error::from_raw_os_error(libc::ELOOP)))
+    Err(Error::system("resolve", &*path, io::Error::from_raw_os_error(libc::ELOOP)))
+}
+
+fn ends_in_parent(path: &Path) -> bool {
+    path.as_os_str().as_encoded_bytes().contains(&b'.')
+        && path.components().next_back() == Some(Component::ParentDir)
+}
+
+/// `a/b` for `a/b/`, `a/b//` and `a/b/.`, which the standard library knows, but takes its time to.
+fn without_trailing_dots(path: &Path) -> &Path {
+    match path.as_os_str().as_encoded_bytes().last() {
+        Some(b'/' | b'.') => path.components().as_path(),
+        _ => path,
+    }
 }
 
 /// One try, from the path to the lock, without waiting in any queue. `known_local` is the device of the local file
 /// system that the lock file was last seen on.
 pub(crate) fn attempt(target: &Target, known_local: Option<u64>) -> Result<Try, Error> {
     let paths = paths(&target.cache, target.explicit.as_deref())?;
-    let file = match LockFile::open(paths, known_local, target.make_parents) {
+    let (file, access) = match open_or_create(&paths.lock, target.make_parents) {
         Err(Error::System { source, .. }) if is_passing(&source) => return Ok(Try::Moved),
         answer => answer?,
     };
-    file.try_lock(target.mode)
+    let granted = sys::try_lock(&file, target.mode);
+    // After the try, so that one look tells what it is and whether it was deleted before the lock was ours.
+    let inspect = |source| Error::system("inspect", &paths.lock, source);
+    let stat = sys::stat(&file).map_err(inspect)?;
+    if stat.kind != Kind::Regular {
+        return Err(Error::NotALockFile { path: paths.lock, kind: stat.kind.name() });
+    }
+    let local = known_local == Some(stat.id.device) || sys::is_local(&file).map_err(inspect)?;
+    let file = LockFile {
+        file,
+        paths,
+        stat,
+        writable: access != Access::ReadOnly,
+        created: access == Access::Create,
+        local,
+        held: AtomicBool::new(matches!(granted, Ok(true))),
+        inherited: false,
+    };
+    match granted {
+        // Had it been moved away instead, that would be as if it were moved now: the release will tell.
+        Ok(true) if local && stat.links == 0 => Ok(Try::Moved),
+        Ok(true) if local => Ok(Try::Granted(file)),
+        Ok(true) => file.granted_if_current(),
+        Ok(false) => Ok(Try::Busy(file)),
+        Err(error) => file.refused(error),
+    }
 }
 
 /// Errors of open that are over in a moment: the file is going away (ESTALE), or somebody's lease on it is being
@@ -130,46 +172,19 @@ pub(crate) enum Try {
 }
 
 impl LockFile {
-    fn open(paths: Paths, known_local: Option<u64>, make_parents: bool) -> Result<LockFile, Error> {
-        let path = &paths.lock;
-        let (file, access) = open_or_create(path, make_parents)?;
-        let stat = sys::stat(&file).map_err(|source| Error::system("inspect", path, source))?;
-        if stat.kind != Kind::Regular {
-            return Err(Error::NotALockFile { path: path.to_owned(), kind: stat.kind.name() });
-        }
-        let local = known_local == Some(stat.id.device)
-            || sys::is_local(&file).map_err(|source| Error::system("inspect", path, source))?;
-        Ok(LockFile {
-            file,
-            paths,
-            stat,
-            writable: access != Access::ReadOnly,
-            created: access == Access::Create,
-            local,
-            held: AtomicBool::new(false),
-            inherited: false,
-        })
-    }
-
-    /// Takes the lock if it is free, and makes sure that it is the one others will meet.
-    pub(crate) fn try_lock(self, mode: Mode) -> Result<Try, Error> {
-        match sys::try_lock(&self.file, mode) {
-            Ok(true) => self.granted(),
-            Ok(false) => Ok(Try::Busy(self)),
-            Err(error) => self.refused(error),
-        }
-    }
-
     /// Waits in the kernel's queue for it.
     pub(crate) fn lock(self, mode: Mode) -> Result<Try, Error> {
         match sys::lock(&self.file, mode) {
-            Ok(()) => self.granted(),
+            Ok(()) => {
+                self.held.store(true, Ordering::Relaxed);
+                self.granted_if_current()
+            }
             Err(error) => self.refused(error),
         }
     }
 
-    fn granted(self) -> Result<Try, Error> {
-        self.held.store(true, Ordering::Relaxed);
+    /// Makes sure that the file is the one which others will meet.
+    fn granted_if_current(self) -> Result<Try, Error> {
         match self.is_current() {
             Ok(true) => Ok(Try::Granted(self)),
             Ok(false) => Ok(Try::Moved),

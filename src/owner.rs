@@ -4,6 +4,7 @@
 //! doing so. The format is a contract with other implementations: PROTOCOL.md has it in full.
 
 use std::io::Write;
+use std::ops::Range;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::printable;
@@ -16,8 +17,9 @@ const SIZE: usize = 512;
 
 const HELD: &[u8] = b"jitlock 1 held\n";
 const FREE: &[u8] = b"jitlock 1 free\n";
-/// Where the two differ.
-const STATE: std::ops::Range<usize> = 10..14;
+/// Where the two differ, and where our own records have the moment.
+const STATE: Range<usize> = 10..14;
+const SINCE: Range<usize> = 21..35;
 
 /// What a lock file says about its last owner.
 #[derive(Debug, PartialEq, Eq)]
@@ -44,19 +46,18 @@ pub struct Record {
     pub host: String,
     /// Command line, escaped and perhaps cut.
     pub command: String,
-    /// What was true when the lock was acquired.
-    pub now: Moment,
-}
-
-/// What a process can change while it lives.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Moment {
-    /// The wall clock.
+    /// When the lock was acquired, by the owner's wall clock.
     pub since: SystemTime,
     /// Process group.
     pub group: i32,
     /// Session.
     pub session: i32,
+}
+
+/// What this process writes: the same each time, but for the moment.
+pub(crate) struct OwnRecord {
+    pub record: Record,
+    text: [u8; SIZE],
 }
 
 impl State {
@@ -82,8 +83,7 @@ pub(crate) fn read_from(file: &std::fs::File) -> State {
 
 /// Writes who we are. False: it could not be written, and the lock is held all the same.
 pub(crate) fn write(file: &LockFile) -> bool {
-    let now = Moment { since: SystemTime::now(), group: sys::process_group(), session: sys::session() };
-    file.writable && sys::write_at(file.file(), &format(&process::own_record(), &now), 0).is_ok()
+    file.writable && sys::write_at(file.file(), &process::own_record().at(SystemTime::now()), 0).is_ok()
 }
 
 /// Marks the record as released, in place.
@@ -92,37 +92,57 @@ pub(crate) fn mark_released(file: &LockFile) {
     let _ = sys::write_at(file.file(), &FREE[STATE], STATE.start as u64);
 }
 
-impl Record {
-    /// Of the process itself: the part that stays the same while it lives.
-    pub(crate) fn of(me: Identity) -> Record {
-        Record {
+impl OwnRecord {
+    pub(crate) fn new(me: Identity) -> OwnRecord {
+        let record = Record {
             pid: me.pid,
             start: me.start,
             pid_namespace: me.pid_namespace,
             boot: me.boot,
             host: me.host,
             command: printable(&me.command),
-            now: Moment { since: UNIX_EPOCH, group: 0, session: 0 },
-        }
+            since: UNIX_EPOCH,
+            group: me.group,
+            session: me.session,
+        };
+        let text = format(&record);
+        OwnRecord { record, text }
+    }
+
+    /// The text with the moment put in its place.
+    fn at(&self, since: SystemTime) -> [u8; SIZE] {
+        let mut text = self.text;
+        text[SINCE].copy_from_slice(&moment(since));
+        text
     }
 }
 
-fn format(record: &Record, now: &Moment) -> [u8; SIZE] {
-    let since = now.since.duration_since(UNIX_EPOCH).unwrap_or_default();
+/// Seconds since 1970 with three decimals, in fourteen bytes until the year 2286.
+fn moment(since: SystemTime) -> [u8; 14] {
+    let mut millis = since.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    let mut text = *b"0000000000.000";
+    for place in text.iter_mut().rev().filter(|place| **place != b'.') {
+        *place += (millis % 10) as u8;
+        millis /= 10;
+    }
+    text
+}
+
+fn format(record: &Record) -> [u8; SIZE] {
     let mut bytes = [b' '; SIZE];
     let mut rest = &mut bytes[..SIZE - 1];
+    let since = moment(record.since);
     // Fails when the record is full, which cuts the command line: the reason that it comes last.
     let _ = write!(
         rest,
-        "jitlock 1 held\npid {}\nstart {}\npgid {}\nsid {}\npidns {}\nboot {}\nsince {}.{:03}\nhost {}\ncommand {}",
+        "jitlock 1 held\nsince {}\npid {}\nstart {}\npgid {}\nsid {}\npidns {}\nboot {}\nhost {}\ncommand {}",
+        String::from_utf8_lossy(&since),
         record.pid,
         record.start,
-        now.group,
-        now.session,
+        record.group,
+        record.session,
         record.pid_namespace,
         record.boot,
-        since.as_secs(),
-        since.subsec_millis(),
         record.host,
         record.command,
     );
@@ -161,11 +181,9 @@ fn parse_fields(bytes: &[u8]) -> Option<Record> {
         boot: field("boot")?.to_owned(),
         host: field("host")?.to_owned(),
         command: field("command")?.to_owned(),
-        now: Moment {
-            since: UNIX_EPOCH.checked_add(since)?,
-            group: field("pgid")?.parse().ok()?,
-            session: field("sid")?.parse().ok()?,
-        },
+        since: UNIX_EPOCH.checked_add(since)?,
+        group: field("pgid")?.parse().ok()?,
+        session: field("sid")?.parse().ok()?,
     })
 }
 
@@ -182,34 +200,36 @@ mod tests {
             boot: "1b4e28ba-2fa1-11d2-883f-0016d3cca427".into(),
             host: host.into(),
             command: command.into(),
-            now: Moment {
-                since: UNIX_EPOCH + Duration::from_millis(1_764_566_400_123),
-                group: 40,
-                session: 1,
-            },
+            since: UNIX_EPOCH + Duration::from_millis(1_764_566_400_123),
+            group: 40,
+            session: 1,
         }
-    }
-
-    fn written(record: &Record) -> [u8; SIZE] {
-        format(record, &record.now)
     }
 
     #[test]
     fn a_record_reads_back() {
         let record = record("python train.py", "node17");
-        assert_eq!(parse(&written(&record)), State::Held(Some(record)));
+        assert_eq!(parse(&format(&record)), State::Held(Some(record)));
+    }
+
+    #[test]
+    fn the_moment_is_all_that_changes_in_ones_own_record() {
+        let since = UNIX_EPOCH + Duration::from_millis(1_764_566_400_007);
+        let own = OwnRecord::new(sys::identity());
+        let State::Held(Some(read)) = parse(&own.at(since)) else { panic!("unreadable") };
+        assert_eq!(read, Record { since, command: read.command.clone(), ..own.record });
     }
 
     #[test]
     fn a_released_record_reads_as_released() {
-        let mut bytes = written(&record("x", "y"));
+        let mut bytes = format(&record("x", "y"));
         bytes[STATE].copy_from_slice(&FREE[STATE]);
         assert_eq!(parse(&bytes), State::Released);
     }
 
     #[test]
     fn a_record_cut_anywhere_is_a_death_with_an_unknown_owner() {
-        let bytes = written(&record("python train.py", "node17"));
+        let bytes = format(&record("python train.py", "node17"));
         assert_eq!(parse(&[]), State::Empty);
         for length in 1..SIZE {
             assert_eq!(parse(&bytes[..length]), State::Held(None), "{length}");
@@ -219,7 +239,7 @@ mod tests {
     #[test]
     fn a_command_too_long_is_cut_between_characters() {
         let long = "é".repeat(SIZE);
-        let State::Held(Some(read)) = parse(&written(&record(&long, "h"))) else { panic!("unreadable") };
+        let State::Held(Some(read)) = parse(&format(&record(&long, "h"))) else { panic!("unreadable") };
         assert!(long.starts_with(&read.command) && read.command.len() > 200);
     }
 
@@ -236,7 +256,7 @@ mod tests {
         #[test]
         fn any_command_line_reads_back_as_printed(command in prop::collection::vec(any::<u8>(), 0..100)) {
             let command = printable(&command);
-            let State::Held(Some(read)) = parse(&written(&record(&command, "h"))) else { panic!("unreadable") };
+            let State::Held(Some(read)) = parse(&format(&record(&command, "h"))) else { panic!("unreadable") };
             prop_assert_eq!(read.command, command.trim_end());
         }
     }

@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::handle::Held;
-use crate::owner::Record;
+use crate::owner::OwnRecord;
 use crate::queue::Queue;
 use crate::sys;
 
@@ -26,7 +26,7 @@ pub(crate) struct Table {
     /// Threads that wait, by what they wait for.
     pub queues: Vec<Queue>,
     /// What this process writes into a lock file, once it did; a forked child is another.
-    own_record: Option<Arc<Record>>,
+    own_record: Option<Arc<OwnRecord>>,
     /// Caches whose lock file was seen on a file system of this host, which cannot hang, and its device.
     local: BTreeMap<PathBuf, u64>,
     /// Every descriptor of ours: what a forked child closes, unless it is to be inherited.
@@ -86,12 +86,12 @@ impl Table {
 }
 
 /// The owner record of this process. Its pid is compared each time, since a raw `clone` runs no fork handler.
-pub(crate) fn own_record() -> Arc<Record> {
+pub(crate) fn own_record() -> Arc<OwnRecord> {
     let known = table().own_record.clone();
-    known.filter(|record| record.pid == sys::process_id()).unwrap_or_else(|| {
-        let record = Arc::new(Record::of(sys::identity()));
-        table().own_record = Some(record.clone());
-        record
+    known.filter(|own| own.record.pid == sys::process_id()).unwrap_or_else(|| {
+        let own = Arc::new(OwnRecord::new(sys::identity()));
+        table().own_record = Some(own.clone());
+        own
     })
 }
 

@@ -66,6 +66,8 @@ pub(crate) fn identity() -> Identity {
     let words: Vec<Vec<u8>> = std::env::args_os().map(std::os::unix::ffi::OsStringExt::into_vec).collect();
     Identity {
         pid: std::process::id(),
+        group: super::unix::process_group(),
+        session: super::unix::session(),
         host: super::unix::host_name(),
         command: words.join(&b' '),
         ..Identity::default()
@@ -132,6 +134,7 @@ impl From<&libc::stat> for FileStat {
         FileStat {
             id: FileId { device: stat.st_dev as u64, inode: stat.st_ino as u64 },
             kind: kind_of(stat.st_mode),
+            links: stat.st_nlink as u64,
             mode: u32::from(stat.st_mode) & 0o7777,
             owner: stat.st_uid,
         }

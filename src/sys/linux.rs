@@ -45,7 +45,8 @@ pub(crate) fn is_local(file: &File) -> io::Result<bool> {
 /// statx(2), for no more than is used. The times least of all: whoever has looked at them makes the next write of the
 /// file update them anew, and that costs more than the write (multigrain timestamps, Linux 6.13).
 fn statx(directory: RawFd, path: &CStr, flags: libc::c_int) -> io::Result<FileStat> {
-    const USED: libc::c_uint = libc::STATX_TYPE | libc::STATX_MODE | libc::STATX_INO | libc::STATX_UID;
+    const USED: libc::c_uint =
+        libc::STATX_TYPE | libc::STATX_MODE | libc::STATX_INO | libc::STATX_UID | libc::STATX_NLINK;
     // SAFETY: an all-zero statx is valid; the call only writes to it.
     let mut answer: libc::statx = unsafe { std::mem::zeroed() };
     // SAFETY: a terminated path, and a buffer of ours.
@@ -56,6 +57,7 @@ fn statx(directory: RawFd, path: &CStr, flags: libc::c_int) -> io::Result<FileSt
             inode: answer.stx_ino,
         },
         kind: kind_of(answer.stx_mode.into()),
+        links: answer.stx_nlink.into(),
         mode: u32::from(answer.stx_mode) & 0o7777,
         owner: answer.stx_uid,
     })
@@ -179,6 +181,8 @@ fn page_wiped_on_fork() -> Option<*mut AtomicU32> {
 pub(crate) fn identity() -> Identity {
     Identity {
         pid: std::process::id(),
+        group: super::unix::process_group(),
+        session: super::unix::session(),
         start: start_ticks("self").unwrap_or(0),
         pid_namespace: pid_namespace().unwrap_or(0),
         boot: read_text("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned(),

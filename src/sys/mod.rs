@@ -69,6 +69,8 @@ impl Kind {
 pub(crate) struct FileStat {
     pub id: FileId,
     pub kind: Kind,
+    /// Names; none is left of a deleted file.
+    pub links: u64,
     /// Permission bits.
     pub mode: u32,
     pub owner: u32,
@@ -80,6 +82,9 @@ pub(crate) struct Identity {
     pub pid: u32,
     /// Start of the process in the kernel's own unit; with `boot` it tells a recycled pid.
     pub start: u64,
+    /// Process group and session.
+    pub group: i32,
+    pub session: i32,
     pub pid_namespace: u64,
     pub boot: String,
     pub host: String,

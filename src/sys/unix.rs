@@ -148,12 +148,12 @@ pub(crate) fn at_fork(
     }
 }
 
-pub(crate) fn process_group() -> i32 {
+pub(super) fn process_group() -> i32 {
     // SAFETY: no arguments, cannot fail.
     unsafe { libc::getpgrp() }
 }
 
-pub(crate) fn session() -> i32 {
+pub(super) fn session() -> i32 {
     // SAFETY: 0 means the calling process.
     unsafe { libc::getsid(0) }
 }
