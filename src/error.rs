@@ -240,8 +240,9 @@ pub(crate) fn printable(bytes: &[u8]) -> String {
     line
 }
 
-fn seconds(duration: &Duration) -> String {
-    format!("{:.3}", duration.as_secs_f64())
+/// Seconds with three decimals. Formatting floating point numbers would be a tenth of the library.
+pub(crate) fn seconds(duration: &Duration) -> String {
+    format!("{}.{:03}", duration.as_secs(), duration.subsec_millis())
 }
 
 fn permissions(mode_and_owner: &Option<(u32, u32)>) -> String {

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::time::SystemTime;
 
-use crate::error::{printable, Error};
+use crate::error::{printable, seconds, Error};
 use crate::lockfile;
 use crate::owner::{self, Record, State};
 use crate::process::{self, OwnFile};
@@ -186,5 +186,5 @@ impl fmt::Display for Holder {
 }
 
 fn age(since: SystemTime) -> String {
-    format!("{:.1} s", since.elapsed().unwrap_or_default().as_secs_f64())
+    format!("{} s", seconds(&since.elapsed().unwrap_or_default()))
 }

@@ -98,9 +98,18 @@ fn from_environment() -> Result<Option<Duration>, BadEnvironment> {
     std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(|value| parse(&value)).transpose()
 }
 
+/// Digits, and perhaps a point and more digits, of which nine count.
 fn parse(value: &OsStr) -> Result<Duration, BadEnvironment> {
-    let seconds = value.to_str().and_then(|text| text.trim().parse().ok());
-    seconds.and_then(to_duration).ok_or_else(|| BadEnvironment(value.to_owned()))
+    let bad = || BadEnvironment(value.to_owned());
+    let text = value.to_str().ok_or_else(bad)?.trim();
+    let (seconds, fraction) = text.split_once('.').unwrap_or((text, ""));
+    if !(seconds.to_owned() + fraction).bytes().all(|byte| byte.is_ascii_digit()) || seconds.is_empty() {
+        return Err(bad());
+    }
+    let nanoseconds = format!("{fraction:0<9}");
+    // More seconds than there are numbers for are as good as the most there are.
+    let seconds = seconds.parse().unwrap_or(u64::MAX);
+    Ok(Duration::new(seconds, nanoseconds[..9].parse().unwrap_or(0)))
 }
 
 /// None for what is no number of seconds: NaN and negatives. Too many of them are as good as the most there are.
@@ -146,11 +155,12 @@ mod tests {
 
     #[test]
     fn the_environment_is_seconds_with_a_fraction() {
-        for (text, seconds) in [("0", 0.0), ("2", 2.0), ("0.25", 0.25), (" 7 ", 7.0), ("1e3", 1000.0)] {
+        for (text, seconds) in [("0", 0.0), ("2", 2.0), ("0.25", 0.25), (" 7 ", 7.0), ("3.", 3.0)] {
             assert_eq!(parse(OsStr::new(text)), Ok(Duration::from_secs_f64(seconds)), "{text}");
         }
-        assert_eq!(parse(OsStr::new("inf")), Ok(Duration::MAX));
-        for text in ["x", "-1", "nan", "10s", "1,5"] {
+        assert_eq!(parse(OsStr::new("1.0000000019")), Ok(Duration::new(1, 1)));
+        assert_eq!(parse(OsStr::new(&"9".repeat(40))).map(|limit| limit.as_secs()), Ok(u64::MAX));
+        for text in ["x", "-1", "+1", "nan", "inf", "1e3", "10s", "1,5", ".", ".5", "1.2.3", "1. 5", "٣"] {
             assert!(parse(OsStr::new(text)).is_err(), "{text}");
         }
     }
