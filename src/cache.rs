@@ -55,7 +55,7 @@ pub(crate) fn clear(paths: &Paths) -> Result<(), Failure> {
     }
 }
 
-fn untouched(action: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Failure {
+fn untouched(action: &'static str, path: &Path, source: io::Error) -> Failure {
     Failure::Untouched(Error::system(action, path, source))
 }
 
@@ -116,7 +116,7 @@ fn clear_in_place(path: &Path) -> Result<(), Failure> {
             // What went one way goes back: the names are free, since we hold the lock.
             entries[..done].iter().for_each(|entry| drop(into.rename(&entry.name, &cache, &entry.name)));
             let _ = cache.remove(&trash, true);
-            return Err(untouched("remove", tree::join(path, &entry.name), source));
+            return Err(untouched("remove", &tree::join(path, &entry.name), source));
         }
     }
     drop(into);

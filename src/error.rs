@@ -1,5 +1,6 @@
 //! Everything that can go wrong, with what its message needs, and the one code of the C API that each means.
 
+use std::fmt::Write;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -167,8 +168,10 @@ pub enum Code {
 
 impl Error {
     /// A failed system call on a lock file, sorted by what the caller can do about it.
-    pub(crate) fn system(action: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Error {
-        let path = path.into();
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn system(action: &'static str, path: &Path, source: io::Error) -> Error {
+        let path = path.to_owned();
         match source.raw_os_error() {
             Some(libc::ENAMETOOLONG) => Error::NameTooLong { path, source },
             _ => Error::System { action, path, source },
@@ -232,9 +235,11 @@ fn shown(path: &Path) -> String {
 pub(crate) fn printable(bytes: &[u8]) -> String {
     let mut line = String::with_capacity(bytes.len());
     for c in String::from_utf8_lossy(bytes).chars() {
-        match c.is_control() {
-            true => line.extend(c.escape_default()),
-            false => line.push(c),
+        if c.is_control() {
+            // Writing to a string cannot fail.
+            let _ = write!(line, "\\u{{{:x}}}", u32::from(c));
+        } else {
+            line.push(c);
         }
     }
     line

@@ -1,10 +1,9 @@
 //! What the caller gets: a number that names one held lock of this process, and is never used for another.
 
 use std::cell::Cell;
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::Error;
 use crate::lock::Lock;
@@ -82,16 +81,16 @@ pub(crate) fn remove(handle: Handle) -> Result<Arc<Lock>, Error> {
 }
 
 /// Numbers below 2^53, which every language can hold, JavaScript too. Multiplying by an odd number is a bijection,
-/// so none comes twice in a process, nor in one that it forked; a random start makes those of strangers unknown here.
+/// so none comes twice in a process, nor in one that it forked; a start of its own makes those of strangers unknown here.
 fn next_number(pid: u32) -> u64 {
     const MASK: u64 = (1 << 53) - 1;
     const ODD: u64 = 0x001b_8735_93a6_4d4b;
     static START: AtomicU64 = AtomicU64::new(0);
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    let random = RandomState::new().build_hasher().finish() | 1;
+    let mine = start_of_numbers() | 1;
     let start = START
-        .compare_exchange(0, random, Ordering::Relaxed, Ordering::Relaxed)
-        .map_or_else(|first| first, |_| random);
+        .compare_exchange(0, mine, Ordering::Relaxed, Ordering::Relaxed)
+        .map_or_else(|first| first, |_| mine);
     let start = start.wrapping_add(u64::from(pid) << 31);
     loop {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -100,6 +99,12 @@ fn next_number(pid: u32) -> u64 {
             return number;
         }
     }
+}
+
+/// Differs between processes that start in the same nanosecond, too. It need not be secret: a handle is no capability.
+fn start_of_numbers() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.as_nanos() as u64 ^ u64::from(sys::process_id()).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 #[cfg(test)]

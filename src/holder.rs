@@ -173,13 +173,7 @@ impl fmt::Display for Holder {
                 if first.ancestor {
                     f.write_str(", which is this process or an ancestor of it")?;
                 }
-                match others {
-                    [] => Ok(()),
-                    _ => {
-                        let pids: Vec<String> = others.iter().map(|other| other.pid.to_string()).collect();
-                        write!(f, "; and by pid {}", pids.join(", "))
-                    }
-                }
+                others.iter().try_for_each(|other| write!(f, "; and by pid {}", other.pid))
             }
         }
     }

@@ -30,6 +30,7 @@ mod tree;
 mod policy;
 mod process;
 mod error;
+mod panics;
 #[allow(unsafe_code)]
 mod sys;
 

@@ -148,7 +148,8 @@ fn take(options: Options<'_>, thread: Option<Thread>, make_parents: bool) -> Res
     if options.shared && options.clear_if_owner_died {
         return Err(Argument::SharedClear.into());
     }
-    process::watch_forks().map_err(|source| Error::system("watch the forks of", "this process", source))?;
+    process::watch_forks()
+        .map_err(|source| Error::system("watch the forks of", Path::new("this process"), source))?;
     let mode = if options.shared { Mode::Shared } else { Mode::Exclusive };
     let mut wish = Wish {
         target: Target {

@@ -188,7 +188,7 @@ impl LockFile {
         match self.is_current() {
             Ok(true) => Ok(Try::Granted(self)),
             Ok(false) => Ok(Try::Moved),
-            Err(source) => Err(Error::system("inspect", self.paths.lock.clone(), source)),
+            Err(source) => Err(Error::system("inspect", &self.paths.lock, source)),
         }
     }
 
@@ -200,7 +200,7 @@ impl LockFile {
             Some(libc::ENOLCK | libc::ENOSYS | libc::EOPNOTSUPP | libc::EINVAL) => {
                 Err(Error::Unsupported { path, source })
             }
-            _ => Err(Error::system("lock", path, source)),
+            _ => Err(Error::system("lock", &path, source)),
         }
     }
 
@@ -283,13 +283,27 @@ fn open_or_create(path: &Path, mut make_parents: bool) -> Result<(OwnFile, Acces
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound && make_parents => {
                 let parent = path.parent().unwrap_or(Path::new("/"));
-                fs::create_dir_all(parent).map_err(|source| Error::system("create", parent, source))?;
+                make_directories(parent)?;
                 make_parents = false;
             }
             Err(error) if sys::is_denied(&error) => return Err(denied(path, error)),
             Err(error) => return Err(not_opened(path, error)),
         }
     }
+}
+
+/// Whoever else makes them at the same time.
+fn make_directories(path: &Path) -> Result<(), Error> {
+    let missing: Vec<&Path> = path.ancestors().take_while(|parent| sys::stat_path(parent).is_err()).collect();
+    for parent in missing.into_iter().rev() {
+        match sys::make_directory(parent) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(Error::system("create", parent, error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 fn denied(path: &Path, source: io::Error) -> Error {

@@ -49,9 +49,9 @@ pub struct Record {
     /// When the lock was acquired, by the owner's wall clock.
     pub since: SystemTime,
     /// Process group.
-    pub group: i32,
+    pub group: u32,
     /// Session.
-    pub session: i32,
+    pub session: u32,
 }
 
 /// What this process writes: the same each time, but for the moment.
@@ -171,19 +171,20 @@ fn parse_fields(bytes: &[u8]) -> Option<Record> {
     let field = |name: &str| {
         text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).map(str::trim_end)
     };
+    let number = |text: &str| text.parse::<u64>().ok();
+    let small = |name: &str| number(field(name)?)?.try_into().ok();
     let (seconds, millis) = field("since")?.split_once('.')?;
-    let since = Duration::from_secs(seconds.parse().ok()?)
-        .checked_add(Duration::from_millis(millis.parse().ok()?))?;
+    let since = Duration::from_secs(number(seconds)?).checked_add(Duration::from_millis(number(millis)?))?;
     Some(Record {
-        pid: field("pid")?.parse().ok()?,
-        start: field("start")?.parse().ok()?,
-        pid_namespace: field("pidns")?.parse().ok()?,
+        pid: small("pid")?,
+        start: number(field("start")?)?,
+        pid_namespace: number(field("pidns")?)?,
         boot: field("boot")?.to_owned(),
         host: field("host")?.to_owned(),
         command: field("command")?.to_owned(),
         since: UNIX_EPOCH.checked_add(since)?,
-        group: field("pgid")?.parse().ok()?,
-        session: field("sid")?.parse().ok()?,
+        group: small("pgid")?,
+        session: small("sid")?,
     })
 }
 

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::error::{Argument, Error};
+use crate::error::{printable, Argument, Error};
 
 /// The environment's default timeout, in seconds.
 const VARIABLE: &str = "JITLOCK_TIMEOUT";
@@ -79,7 +79,8 @@ pub struct BadEnvironment(OsString);
 impl fmt::Display for BadEnvironment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let default = DEFAULT_TIMEOUT.as_secs();
-        write!(f, "{VARIABLE}={:?} is no number of seconds, so the default of {default} s was used", self.0)
+        let value = printable(self.0.as_encoded_bytes());
+        write!(f, "{VARIABLE}=\"{value}\" is no number of seconds, so the default of {default} s was used")
     }
 }
 
@@ -103,13 +104,18 @@ fn parse(value: &OsStr) -> Result<Duration, BadEnvironment> {
     let bad = || BadEnvironment(value.to_owned());
     let text = value.to_str().ok_or_else(bad)?.trim();
     let (seconds, fraction) = text.split_once('.').unwrap_or((text, ""));
-    if !(seconds.to_owned() + fraction).bytes().all(|byte| byte.is_ascii_digit()) || seconds.is_empty() {
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if seconds.is_empty() || !digits(seconds) || !digits(fraction) {
         return Err(bad());
     }
-    let nanoseconds = format!("{fraction:0<9}");
+    let mut nanoseconds = 0;
+    for place in 0..9 {
+        let digit = fraction.as_bytes().get(place).map_or(0, |digit| digit - b'0');
+        nanoseconds = nanoseconds * 10 + u32::from(digit);
+    }
     // More seconds than there are numbers for are as good as the most there are.
     let seconds = seconds.parse().unwrap_or(u64::MAX);
-    Ok(Duration::new(seconds, nanoseconds[..9].parse().unwrap_or(0)))
+    Ok(Duration::new(seconds, nanoseconds))
 }
 
 /// None for what is no number of seconds: NaN and negatives. Too many of them are as good as the most there are.

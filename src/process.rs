@@ -3,7 +3,6 @@
 //! The mutex is never held across a call that can block, so a fork, which has to take it, never waits long for it.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::mem::{self, ManuallyDrop};
@@ -27,8 +26,8 @@ pub(crate) struct Table {
     pub queues: Vec<Queue>,
     /// What this process writes into a lock file, once it did; a forked child is another.
     own_record: Option<Arc<OwnRecord>>,
-    /// Caches whose lock file was seen on a file system of this host, which cannot hang, and its device.
-    local: BTreeMap<PathBuf, u64>,
+    /// Caches whose lock file was seen on a file system of this host, which cannot hang, and its device; sorted.
+    local: Vec<(PathBuf, u64)>,
     /// Every descriptor of ours: what a forked child closes, unless it is to be inherited.
     descriptors: Vec<Descriptor>,
     /// Calls of open or close under way: what they make or end is in the process but not in the list.
@@ -47,7 +46,7 @@ static TABLE: Mutex<Table> = Mutex::new(Table {
     held: Vec::new(),
     queues: Vec::new(),
     own_record: None,
-    local: BTreeMap::new(),
+    local: Vec::new(),
     descriptors: Vec::new(),
     unsettled: 0,
     forks: 0,
@@ -70,18 +69,27 @@ pub(crate) fn table() -> MutexGuard<'static, Table> {
 impl Table {
     /// The device of the local file system that the lock file of `cache` was last seen on.
     pub(crate) fn local_device(&self, cache: &Path) -> Option<u64> {
-        self.local.get(cache).copied()
+        self.find_local(cache).ok().map(|index| self.local[index].1)
     }
 
     pub(crate) fn remember_local(&mut self, cache: &Path, device: u64) {
         if self.local.len() >= LOCAL_CACHES {
             self.local.clear();
         }
-        self.local.insert(cache.to_owned(), device);
+        match self.find_local(cache) {
+            Ok(index) => self.local[index].1 = device,
+            Err(index) => self.local.insert(index, (cache.to_owned(), device)),
+        }
+    }
+
+    fn find_local(&self, cache: &Path) -> Result<usize, usize> {
+        self.local.binary_search_by(|(known, _)| known.as_os_str().cmp(cache.as_os_str()))
     }
 
     fn forget_descriptor(&mut self, number: RawFd) {
-        self.descriptors.retain(|descriptor| descriptor.number != number);
+        if let Some(index) = self.descriptors.iter().position(|descriptor| descriptor.number == number) {
+            self.descriptors.swap_remove(index);
+        }
     }
 }
 

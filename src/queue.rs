@@ -6,9 +6,6 @@
 //! called off without a signal: the next thread that wants the same lock finds it there and adopts it. If the
 //! lock comes and nobody wants it, the helper gives it back at once and ends.
 
-use std::collections::VecDeque;
-use std::io;
-use std::panic;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -19,8 +16,9 @@ use crate::error::Error;
 use crate::handle;
 use crate::lockfile::{self, LockFile, Target, Try};
 use crate::owner::{self, Record};
+use crate::panics;
 use crate::process::{table, Table};
-use crate::sys::{FileId, SignalsBlocked};
+use crate::sys::{self, FileId};
 use crate::waiter::{Outcome, Waiter};
 
 /// The waiting threads of one target, in the order in which they came.
@@ -28,12 +26,12 @@ pub(crate) struct Queue {
     number: u64,
     pub target: Target,
     /// The lock file that is held by somebody else, once that is known.
-    pub busy: Option<Busy>,
-    pub waiters: VecDeque<Arc<Waiter>>,
+    pub busy: Option<Arc<Busy>>,
+    pub waiters: Vec<Arc<Waiter>>,
 }
 
 /// A lock file as the helper last saw it held.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Busy {
     pub id: FileId,
     pub path: PathBuf,
@@ -42,15 +40,15 @@ pub(crate) struct Busy {
     pub record: Option<Record>,
 }
 
+impl Busy {
+    pub(crate) fn of(file: &LockFile, record: Option<Record>) -> Busy {
+        Busy { id: file.id(), path: file.path().to_owned(), local: file.local, record }
+    }
+}
+
 /// The first pause between two tries, where there is no queue of the kernel's to wait in, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
-
-/// Name of the helper threads, as a debugger shows it.
-pub(crate) const HELPER: &str = "jitlock";
-
-/// Enough for a path of PATH_MAX bytes many times over.
-const STACK: usize = 256 * 1024;
 
 /// Puts the waiter at the end of its queue; starts the helper if there is none. A helper that waits for another file
 /// than the one at the path now, `current`, is left to those who came before the file was replaced.
@@ -62,49 +60,39 @@ pub(crate) fn join(target: &Target, current: Option<FileId>, waiter: &Arc<Waiter
     };
     let mut table = table();
     if let Some(queue) = table.queues.iter_mut().rfind(serves) {
-        queue.waiters.push_back(waiter.clone());
+        queue.waiters.push(waiter.clone());
         return Ok(());
     }
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    spawn_helper(number, target.clone())
+    let helper = (number, target.clone());
+    sys::spawn(Box::new(move || serve(helper.0, &helper.1)))
         .map_err(|source| Error::system("start a thread for", &target.cache, source))?;
-    table.queues.push(Queue { number, target: target.clone(), busy: None, waiters: [waiter.clone()].into() });
+    table.queues.push(Queue { number, target: target.clone(), busy: None, waiters: vec![waiter.clone()] });
     Ok(())
 }
 
 /// Takes the waiter out again: afterwards it has its outcome or never gets one. Answers what its queue knows of the
 /// lock.
-pub(crate) fn leave(waiter: &Arc<Waiter>) -> Option<Busy> {
+pub(crate) fn leave(waiter: &Arc<Waiter>) -> Option<Arc<Busy>> {
     let mut table = table();
-    let me = |other: &Arc<Waiter>| Arc::ptr_eq(other, waiter);
-    let queue = table.queues.iter_mut().find(|queue| queue.waiters.iter().any(me))?;
-    queue.waiters.retain(|other| !me(other));
+    let (queue, place) = table.find_waiter(waiter)?;
+    queue.waiters.remove(place);
     queue.busy.clone()
 }
 
 /// What the waiter's queue knows of the lock.
-pub(crate) fn busy(waiter: &Arc<Waiter>) -> Option<Busy> {
-    let table = table();
-    let queue =
-        table.queues.iter().find(|queue| queue.waiters.iter().any(|other| Arc::ptr_eq(other, waiter)))?;
-    queue.busy.clone()
-}
-
-/// Starts the thread with every signal blocked, so that none of the program's handlers ever runs on it.
-fn spawn_helper(number: u64, target: Target) -> io::Result<()> {
-    let _blocked = SignalsBlocked::new();
-    thread::Builder::new()
-        .name(HELPER.into())
-        .stack_size(STACK)
-        .spawn(move || serve(number, &target))
-        .map(drop)
+pub(crate) fn busy(waiter: &Arc<Waiter>) -> Option<Arc<Busy>> {
+    table().find_waiter(waiter).and_then(|(queue, _)| queue.busy.clone())
 }
 
 fn serve(number: u64, target: &Target) {
     loop {
-        let answer = panic::catch_unwind(|| obtain(number, target));
-        let bug = |_| Some(Err(Error::Internal("a helper thread panicked".into())));
-        let Some(answer) = answer.unwrap_or_else(bug) else { return };
+        let mut answer = None;
+        let caught = panics::catch(&mut || {
+            answer = obtain(number, target);
+            Ok(())
+        });
+        let Some(answer) = caught.map_or_else(|bug| Some(Err(bug)), |()| answer) else { return };
         let outcome = answer.map_or_else(Outcome::Failed, Outcome::Granted);
         if !deliver(number, outcome) {
             return;
@@ -140,12 +128,11 @@ fn obtain(number: u64, target: &Target) -> Option<Result<LockFile, Error>> {
 /// Says that the lock is held: ends the wait of those who only try and of those who hold it themselves. False:
 /// nobody is left, and the queue is gone.
 fn announce(number: u64, target: &Target, file: &LockFile) -> bool {
-    let record = owner::read(file).into_record();
     let mut guard = table();
     let Table { held, queues, .. } = &mut *guard;
     let Some(index) = queues.iter().position(|queue| queue.number == number) else { return false };
     let queue = &mut queues[index];
-    let busy = Busy { id: file.id(), path: file.path().to_owned(), local: file.local, record };
+    let busy = Arc::new(Busy::of(file, owner::read(file).into_record()));
     queue.busy = Some(busy.clone());
     queue.waiters.retain(|waiter| {
         let outcome = match () {
@@ -171,7 +158,8 @@ fn deliver(number: u64, outcome: Outcome) -> bool {
     let mut table = table();
     let mut unwanted = Some(outcome);
     if let Some(queue) = table.queues.iter_mut().find(|queue| queue.number == number) {
-        if let Some(first) = queue.waiters.pop_front() {
+        if !queue.waiters.is_empty() {
+            let first = queue.waiters.remove(0);
             unwanted.take().into_iter().for_each(|outcome| first.tell(outcome));
         }
     }
@@ -183,9 +171,26 @@ fn deliver(number: u64, outcome: Outcome) -> bool {
 }
 
 impl Table {
+    /// The queue that the waiter stands in, and its place there.
+    fn find_waiter(&mut self, waiter: &Arc<Waiter>) -> Option<(&mut Queue, usize)> {
+        self.queues.iter_mut().find_map(|queue| {
+            let place = queue.waiters.iter().position(|other| Arc::ptr_eq(other, waiter))?;
+            Some((queue, place))
+        })
+    }
+
+    fn find_queue(&self, number: u64) -> Option<usize> {
+        self.queues.iter().position(|queue| queue.number == number)
+    }
+
     /// Ends the queue if nobody stands in it; whether it goes on.
     fn goes_on(&mut self, number: u64) -> bool {
-        self.queues.retain(|queue| queue.number != number || !queue.waiters.is_empty());
-        self.queues.iter().any(|queue| queue.number == number)
+        match self.find_queue(number) {
+            Some(index) if self.queues[index].waiters.is_empty() => {
+                self.queues.remove(index);
+                false
+            }
+            found => found.is_some(),
+        }
     }
 }

@@ -62,7 +62,9 @@ pub(crate) fn lock(wish: &mut Wish<'_>) -> Result<LockFile, Error> {
             Try::Busy(file) if handle::is_held_by(&table().held, wish.thread, file.id()) => {
                 return Err(Error::Deadlock(file.path().to_owned()));
             }
-            Try::Busy(file) if wish.deadline.try_once => return Err(timeout(wish, Some(&seen(&file)))),
+            Try::Busy(file) if wish.deadline.try_once => {
+                return Err(timeout(wish, Some(&Busy::of(&file, None))))
+            }
             Try::Busy(file) => current = Some(file.id()),
             Try::Moved => {}
         }
@@ -73,10 +75,6 @@ pub(crate) fn lock(wish: &mut Wish<'_>) -> Result<LockFile, Error> {
 /// Whoever comes while others of this process wait does not overtake them.
 fn others_wait(target: &Target) -> bool {
     table().queues.iter().any(|queue| queue.target == *target && !queue.waiters.is_empty())
-}
-
-fn seen(file: &LockFile) -> Busy {
-    Busy { id: file.id(), path: file.path().to_owned(), local: file.local, record: None }
 }
 
 fn stand_in_queue(wish: &mut Wish<'_>, current: Option<FileId>) -> Result<LockFile, Error> {
@@ -107,7 +105,7 @@ fn stand_in_queue(wish: &mut Wish<'_>, current: Option<FileId>) -> Result<LockFi
                 // Granted in the last moment is granted.
                 return waiter
                     .take()
-                    .map_or_else(|| Err(timeout(wish, busy.as_ref())), |outcome| finish(wish, outcome));
+                    .map_or_else(|| Err(timeout(wish, busy.as_deref())), |outcome| finish(wish, outcome));
             }
             Ok(WaitEnd::TimedOut) => {
                 let pid = sys::process_id();
@@ -154,7 +152,7 @@ fn finish(wish: &Wish<'_>, outcome: Outcome) -> Result<LockFile, Error> {
 fn report(wish: &mut Wish<'_>, waiter: &Arc<Waiter>, signals: Option<&SignalsBlocked>) -> bool {
     let Some(progress) = &mut wish.progress else { return true };
     let look = Look::Thorough { likely: wish.last_holder };
-    let holder = holder(queue::busy(waiter).as_ref(), look);
+    let holder = holder(queue::busy(waiter).as_deref(), look);
     wish.last_holder = holder.processes.first().map(|first| first.pid);
     let waiting = Waiting {
         waited: wish.deadline.started.elapsed(),

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crate::error::Error;
@@ -17,7 +17,7 @@ pub(crate) enum Outcome {
     /// The lock is its own.
     Granted(LockFile),
     /// Somebody else has it, for one who only wanted to try.
-    Busy(Busy),
+    Busy(Arc<Busy>),
     /// The waiting thread itself has it.
     Deadlock(PathBuf),
     Failed(Error),

@@ -144,3 +144,14 @@ impl From<&libc::stat> for FileStat {
 pub(crate) fn process_id() -> u32 {
     std::process::id()
 }
+
+/// For debuggers. macOS names only the calling thread.
+pub(super) fn name_thread(name: &CStr) {
+    #[cfg(target_os = "macos")]
+    // SAFETY: a terminated string.
+    unsafe {
+        libc::pthread_setname_np(name.as_ptr());
+    }
+    #[cfg(not(target_os = "macos"))]
+    let _ = name;
+}

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
 use super::unix::{check, kind_of, with_c_path};
-use super::{FileId, FileStat, Identity, KernelHolder, KernelHolders, Mode};
+use super::{Dir, FileId, FileStat, Identity, KernelHolder, KernelHolders, Mode};
 
 /// statfs(2) magic numbers of file systems that other hosts, or a user's daemon, may answer for.
 const REMOTE: [u32; 16] = [
@@ -70,6 +70,12 @@ pub(crate) fn stat(file: &File) -> io::Result<FileStat> {
 /// Of the path itself, not of what a symlink there points at.
 pub(crate) fn stat_path(path: &Path) -> io::Result<FileStat> {
     with_c_path(path, |path| statx(libc::AT_FDCWD, path, libc::AT_SYMLINK_NOFOLLOW))
+}
+
+/// For debuggers and `top`.
+pub(super) fn name_thread(name: &CStr) {
+    // SAFETY: a terminated string; PR_SET_NAME concerns the calling thread.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
 }
 
 pub(super) fn io_pipe() -> io::Result<(RawFd, RawFd)> {
@@ -185,7 +191,7 @@ pub(crate) fn identity() -> Identity {
         session: super::unix::session(),
         start: start_ticks("self").unwrap_or(0),
         pid_namespace: pid_namespace().unwrap_or(0),
-        boot: read_text("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned(),
+        boot: read_text(Path::new("/proc/sys/kernel/random/boot_id")).unwrap_or_default().trim().to_owned(),
         host: super::unix::host_name(),
         command: command("self"),
     }
@@ -294,15 +300,7 @@ pub(crate) fn kernel_holders(id: FileId) -> KernelHolders {
 fn listed_holders(id: FileId) -> Option<Vec<KernelHolder>> {
     const LOOKS: usize = 5;
     for _ in 0..LOOKS {
-        let mut file = File::open("/proc/locks").ok()?;
-        let (mut table, mut page, mut reads) = (Vec::new(), [0; 16 * 1024], 0);
-        loop {
-            match file.read(&mut page).ok()? {
-                0 => break,
-                length => table.extend_from_slice(&page[..length]),
-            }
-            reads += 1;
-        }
+        let (table, reads) = read_whole(Path::new("/proc/locks"), usize::MAX)?;
         let text = String::from_utf8_lossy(&table);
         let listed: Vec<KernelHolder> = text.lines().filter_map(|line| parse_lock_line(line, id)).collect();
         if reads <= 1 || !listed.is_empty() {
@@ -313,18 +311,25 @@ fn listed_holders(id: FileId) -> Option<Vec<KernelHolder>> {
 }
 
 fn every_process() -> impl Iterator<Item = u32> {
-    let entries = std::fs::read_dir("/proc").into_iter().flatten();
-    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+    numbers_in(Path::new("/proc")).into_iter()
+}
+
+/// The entries of a directory of /proc that are named after a process or a descriptor.
+fn numbers_in(directory: &Path) -> Vec<u32> {
+    let entries = Dir::open(directory).and_then(|directory| directory.entries()).unwrap_or_default();
+    entries.iter().filter_map(|entry| entry.name.to_str().ok()?.parse().ok()).collect()
 }
 
 /// Whether one of the process's descriptors carries an flock on the file, by the kernel's word.
 pub(crate) fn holds(pid: u32, id: FileId) -> Option<KernelHolder> {
     let descriptors = PathBuf::from(format!("/proc/{pid}/fdinfo"));
-    for entry in std::fs::read_dir(descriptors).ok()?.flatten() {
-        let Some(info) = read_text(entry.path()) else { continue };
-        let locks = info.lines().filter_map(|line| line.strip_prefix("lock:\t"));
-        if let Some(holder) = locks.filter_map(|line| parse_lock_line(line, id)).next() {
-            return Some(KernelHolder { pid, ..holder });
+    for number in numbers_in(&descriptors) {
+        let Some(info) = read_text(&descriptors.join(number.to_string())) else { continue };
+        for line in info.lines() {
+            let holder = line.strip_prefix("lock:\t").and_then(|line| parse_lock_line(line, id));
+            if let Some(holder) = holder {
+                return Some(KernelHolder { pid, ..holder });
+            }
         }
     }
     None
@@ -341,7 +346,7 @@ fn parse_lock_line(line: &str, id: FileId) -> Option<KernelHolder> {
         "WRITE" => Mode::Exclusive,
         _ => Mode::Shared,
     };
-    let pid = fields.next()?.parse().ok().unwrap_or(0);
+    let pid = fields.next()?.parse().unwrap_or(0);
     let mut file = fields.next()?.split(':');
     let major = u32::from_str_radix(file.next()?, 16).ok()?;
     let minor = u32::from_str_radix(file.next()?, 16).ok()?;
@@ -349,15 +354,27 @@ fn parse_lock_line(line: &str, id: FileId) -> Option<KernelHolder> {
     (inode == id.inode && libc::makedev(major, minor) == id.device).then_some(KernelHolder { pid, mode })
 }
 
-fn read_text(path: impl AsRef<Path>) -> Option<String> {
-    std::fs::read_to_string(path).ok()
+fn read_text(path: &Path) -> Option<String> {
+    String::from_utf8(read_whole(path, usize::MAX)?.0).ok()
 }
 
 /// The first few kilobytes of a file of /proc, which may be as large as its process likes.
 fn read_some(path: &str) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path).ok()?.take(4096).read_to_end(&mut bytes).ok()?;
-    Some(bytes)
+    read_whole(Path::new(path), 4096).map(|(bytes, _)| bytes)
+}
+
+/// What is in the file, up to `most` and a page, and how many reads it took.
+fn read_whole(path: &Path, most: usize) -> Option<(Vec<u8>, usize)> {
+    let mut file = File::open(path).ok()?;
+    let (mut bytes, mut page, mut reads) = (Vec::new(), [0; 4096], 0);
+    while bytes.len() < most {
+        match file.read(&mut page).ok()? {
+            0 => break,
+            length => bytes.extend_from_slice(page.get(..length)?),
+        }
+        reads += 1;
+    }
+    Some((bytes, reads))
 }
 
 #[cfg(test)]

@@ -10,6 +10,11 @@ mod unix;
 pub(crate) use unix::*;
 
 #[cfg(unix)]
+mod thread;
+#[cfg(unix)]
+pub(crate) use thread::spawn;
+
+#[cfg(unix)]
 mod dir;
 #[cfg(unix)]
 pub(crate) use dir::Dir;
@@ -83,8 +88,8 @@ pub(crate) struct Identity {
     /// Start of the process in the kernel's own unit; with `boot` it tells a recycled pid.
     pub start: u64,
     /// Process group and session.
-    pub group: i32,
-    pub session: i32,
+    pub group: u32,
+    pub session: u32,
     pub pid_namespace: u64,
     pub boot: String,
     pub host: String,

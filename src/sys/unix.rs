@@ -89,6 +89,12 @@ pub(crate) fn unlock(file: &File) -> io::Result<()> {
     fs2::FileExt::unlock(file)
 }
 
+/// mkdir(2), with every right that the umask leaves.
+pub(crate) fn make_directory(path: &Path) -> io::Result<()> {
+    // SAFETY: a terminated path.
+    with_c_path(path, |path| check(unsafe { libc::mkdir(path.as_ptr(), 0o777) }))
+}
+
 /// What kind of file the mode of a stat or statx says it is.
 pub(super) fn kind_of(mode: libc::mode_t) -> Kind {
     match mode & libc::S_IFMT {
@@ -148,14 +154,14 @@ pub(crate) fn at_fork(
     }
 }
 
-pub(super) fn process_group() -> i32 {
+pub(super) fn process_group() -> u32 {
     // SAFETY: no arguments, cannot fail.
-    unsafe { libc::getpgrp() }
+    unsafe { libc::getpgrp() as u32 }
 }
 
-pub(super) fn session() -> i32 {
+pub(super) fn session() -> u32 {
     // SAFETY: 0 means the calling process.
-    unsafe { libc::getsid(0) }
+    unsafe { libc::getsid(0) as u32 }
 }
 
 /// The host's name as the kernel has it (of this UTS namespace).
