@@ -75,7 +75,7 @@ fn resolve(path: &Path) -> Result<(PathBuf, Option<FileStat>), Error> {
     let mut path = Cow::Borrowed(path);
     for _ in 0..MOST_LINKS {
         if ends_in_parent(&path) {
-            path = fs::canonicalize(&path).map_err(|source| Error::system("resolve", &*path, source))?.into();
+            path = fs::canonicalize(&path).map_err(|source| Error::system("resolve", &path, source))?.into();
         }
         let plain = without_trailing_dots(&path);
         match sys::stat_path(plain) {
@@ -89,7 +89,7 @@ fn resolve(path: &Path) -> Result<(PathBuf, Option<FileStat>), Error> {
             Err(source) => return Err(Error::system("resolve", plain, source)),
         }
     }
-    Err(Error::system("resolve", &*path, io::Error::from_raw_os_error(libc::ELOOP)))
+    Err(Error::system("resolve", &path, io::Error::from_raw_os_error(libc::ELOOP)))
 }
 
 fn ends_in_parent(path: &Path) -> bool {
