@@ -79,11 +79,9 @@ fn trash_name(name: &CStr) -> CString {
 /// The root, a home directory or one that contains it, and the place where the lock file itself lies.
 fn refuse_precious(paths: &Paths, cache: FileId) -> Result<(), Error> {
     let refuse = |why| Err(Argument::Clear { path: paths.cache.clone(), why }.into());
-    let home = std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
-    for home in home.into_iter().chain(sys::home_of_user()) {
-        if lies_in(&home, cache) {
-            return refuse("it is the home directory, or contains it");
-        }
+    let homes = [std::env::var_os("HOME").map(PathBuf::from), sys::home_of_user()];
+    if homes.iter().flatten().any(|home| lies_in(home, cache)) {
+        return refuse("it is the home directory, or contains it");
     }
     if paths.lock.parent().is_some_and(|parent| lies_in(parent, cache)) {
         return refuse("its lock file lies in it");

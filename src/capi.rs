@@ -638,7 +638,7 @@ fn describe(holder: &Holder) -> jitlock_owner_t {
         (None, Some(record)) => &record.command,
         (None, None) => "",
     };
-    jitlock_owner_t {
+    let mut owner = jitlock_owner_t {
         struct_size: mem::size_of::<jitlock_owner_t>(),
         state: match holder.state {
             HolderState::Free => jitlock_owner_state_t::JITLOCK_OWNER_NONE,
@@ -655,22 +655,23 @@ fn describe(holder: &Holder) -> jitlock_owner_t {
         record_pid: record.map_or(0, |record| record.pid.into()),
         record_agrees: holder.record_agrees.into(),
         is_ancestor: first.is_some_and(|first| first.ancestor).into(),
-        host: fixed(record.map_or("", |record| &record.host)),
-        command: fixed(command),
-    }
+        host: [0; 256],
+        command: [0; 512],
+    };
+    copy_text(&mut owner.host, record.map_or("", |record| &record.host));
+    copy_text(&mut owner.command, command);
+    owner
 }
 
-/// A terminated copy of what fits, cut between characters.
-fn fixed<const N: usize>(text: &str) -> [c_char; N] {
-    let mut end = text.len().min(N - 1);
+/// What fits before the terminator, cut between characters.
+fn copy_text(field: &mut [c_char], text: &str) {
+    let mut end = text.len().min(field.len() - 1);
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    let mut field = [0; N];
     for (place, byte) in field.iter_mut().zip(text[..end].bytes()) {
         *place = byte as c_char;
     }
-    field
 }
 
 fn unix_ms(time: SystemTime) -> i64 {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::error::{printable, seconds, Error};
@@ -19,7 +20,7 @@ pub struct Holder {
     /// The processes that have the lock, where the kernel shows them.
     pub processes: Vec<Holding>,
     /// What the last owner wrote and did not mark as released.
-    pub record: Option<Record>,
+    pub record: Option<Arc<Record>>,
     /// Whether the record was written by the process that has the lock.
     pub record_agrees: bool,
 }
@@ -90,7 +91,13 @@ impl Holder {
 
     /// Of a lock file that was seen held. Reading it again can hang where the file system is not of this host: there
     /// the helper's last reading, `record`, has to do.
-    pub(crate) fn of(id: FileId, path: &Path, local: bool, record: Option<Record>, look: Look) -> Holder {
+    pub(crate) fn of(
+        id: FileId,
+        path: &Path,
+        local: bool,
+        record: Option<Arc<Record>>,
+        look: Look,
+    ) -> Holder {
         let fresh = || {
             let file = OwnFile::open(|| sys::open(path, Access::ReadOnly)).ok()?;
             let same = sys::stat(&file).is_ok_and(|stat| stat.id == id);
@@ -99,7 +106,7 @@ impl Holder {
         Holder::new(id, local, if local { fresh() } else { record }, look)
     }
 
-    fn new(id: FileId, local: bool, record: Option<Record>, look: Look) -> Holder {
+    fn new(id: FileId, local: bool, record: Option<Arc<Record>>, look: Look) -> Holder {
         let likely = match look {
             Look::Quick => None,
             Look::Thorough { likely } => likely,

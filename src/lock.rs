@@ -1,7 +1,7 @@
 //! From the wish to the handle and back: the order in which the other modules do their part.
 
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::cache::{self, Failure};
@@ -59,7 +59,7 @@ pub enum PreviousOwner {
     /// It released the lock, or there was none.
     Clean,
     /// It did not: what it built may be half done. Who it was, if its record says so.
-    Died(Option<Box<Record>>),
+    Died(Option<Arc<Record>>),
     /// It may have been one that could not write a record.
     Unknown,
 }
@@ -164,8 +164,8 @@ fn take(options: Options<'_>, thread: Option<Thread>, make_parents: bool) -> Res
         progress: options.progress,
         last_holder: None,
     };
-    let mut file = wait::lock(&mut wish)?;
-    let previous = previous_owner(&file);
+    let (mut file, state) = wait::lock(&mut wish)?;
+    let previous = previous_owner(&file, state);
     if options.clear_if_owner_died && matches!(previous, PreviousOwner::Died(_)) {
         match cache::clear(&file.paths) {
             // What remains lies out of the next build's way.
@@ -207,9 +207,9 @@ impl Lock {
     }
 }
 
-fn previous_owner(file: &LockFile) -> PreviousOwner {
-    match owner::read(file) {
-        State::Held(record) => PreviousOwner::Died(record.map(Box::new)),
+fn previous_owner(file: &LockFile, state: State) -> PreviousOwner {
+    match state {
+        State::Held(record) => PreviousOwner::Died(record),
         State::Released if !silent_owners_possible(file) => PreviousOwner::Clean,
         State::Empty if file.created => PreviousOwner::Clean,
         State::Released | State::Empty | State::Unreadable => PreviousOwner::Unknown,

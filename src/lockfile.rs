@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Argument, Error};
@@ -74,10 +74,11 @@ pub(crate) fn paths(cache: &Path, explicit: Option<&Path>) -> Result<Paths, Erro
 fn resolve(path: &Path) -> Result<(PathBuf, Option<FileStat>), Error> {
     let mut path = Cow::Borrowed(path);
     for _ in 0..MOST_LINKS {
-        if ends_in_parent(&path) {
-            path = fs::canonicalize(&path).map_err(|source| Error::system("resolve", &path, source))?.into();
-        }
         let plain = without_trailing_dots(&path);
+        if plain.as_os_str().as_encoded_bytes().ends_with(b"..") && plain.file_name().is_none() {
+            path = fs::canonicalize(plain).map_err(|source| Error::system("resolve", plain, source))?.into();
+            continue;
+        }
         match sys::stat_path(plain) {
             Ok(stat) if stat.kind == Kind::Symlink => {
                 let target =
@@ -90,11 +91,6 @@ fn resolve(path: &Path) -> Result<(PathBuf, Option<FileStat>), Error> {
         }
     }
     Err(Error::system("resolve", &path, io::Error::from_raw_os_error(libc::ELOOP)))
-}
-
-fn ends_in_parent(path: &Path) -> bool {
-    path.as_os_str().as_encoded_bytes().contains(&b'.')
-        && path.components().next_back() == Some(Component::ParentDir)
 }
 
 /// `a/b` for `a/b/`, `a/b//` and `a/b/.`, which the standard library knows, but takes its time to.
@@ -172,10 +168,11 @@ pub(crate) enum Try {
 }
 
 impl LockFile {
-    /// Waits in the kernel's queue for it.
-    pub(crate) fn lock(self, mode: Mode) -> Result<Try, Error> {
+    /// Waits in the kernel's queue for it, and calls `granted` as soon as that is over.
+    pub(crate) fn lock(self, mode: Mode, granted: impl FnOnce()) -> Result<Try, Error> {
         match sys::lock(&self.file, mode) {
             Ok(()) => {
+                granted();
                 self.held.store(true, Ordering::Relaxed);
                 self.granted_if_current()
             }

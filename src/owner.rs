@@ -5,6 +5,7 @@
 
 use std::io::Write;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::printable;
@@ -27,7 +28,7 @@ pub(crate) enum State {
     Empty,
     Released,
     /// Not released. The owner is none where the record is torn, or not one of ours.
-    Held(Option<Record>),
+    Held(Option<Arc<Record>>),
     Unreadable,
 }
 
@@ -61,7 +62,7 @@ pub(crate) struct OwnRecord {
 }
 
 impl State {
-    pub(crate) fn into_record(self) -> Option<Record> {
+    pub(crate) fn into_record(self) -> Option<Arc<Record>> {
         match self {
             State::Held(record) => record,
             _ => None,
@@ -166,7 +167,7 @@ fn parse(bytes: &[u8]) -> State {
 }
 
 /// None if a field is missing or makes no sense. Fields that this version does not know are passed over.
-fn parse_fields(bytes: &[u8]) -> Option<Record> {
+fn parse_fields(bytes: &[u8]) -> Option<Arc<Record>> {
     let text = std::str::from_utf8(bytes).ok()?;
     let field = |name: &str| {
         text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).map(str::trim_end)
@@ -175,7 +176,7 @@ fn parse_fields(bytes: &[u8]) -> Option<Record> {
     let small = |name: &str| number(field(name)?)?.try_into().ok();
     let (seconds, millis) = field("since")?.split_once('.')?;
     let since = Duration::from_secs(number(seconds)?).checked_add(Duration::from_millis(number(millis)?))?;
-    Some(Record {
+    Some(Arc::new(Record {
         pid: small("pid")?,
         start: number(field("start")?)?,
         pid_namespace: number(field("pidns")?)?,
@@ -185,7 +186,7 @@ fn parse_fields(bytes: &[u8]) -> Option<Record> {
         since: UNIX_EPOCH.checked_add(since)?,
         group: small("pgid")?,
         session: small("sid")?,
-    })
+    }))
 }
 
 #[cfg(test)]
@@ -210,7 +211,7 @@ mod tests {
     #[test]
     fn a_record_reads_back() {
         let record = record("python train.py", "node17");
-        assert_eq!(parse(&format(&record)), State::Held(Some(record)));
+        assert_eq!(parse(&format(&record)), State::Held(Some(Arc::new(record))));
     }
 
     #[test]
@@ -218,7 +219,7 @@ mod tests {
         let since = UNIX_EPOCH + Duration::from_millis(1_764_566_400_007);
         let own = OwnRecord::new(sys::identity());
         let State::Held(Some(read)) = parse(&own.at(since)) else { panic!("unreadable") };
-        assert_eq!(read, Record { since, command: read.command.clone(), ..own.record });
+        assert_eq!(*read, Record { since, command: read.command.clone(), ..own.record });
     }
 
     #[test]

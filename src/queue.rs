@@ -37,11 +37,11 @@ pub(crate) struct Busy {
     pub path: PathBuf,
     pub local: bool,
     /// What its holder wrote, read by the helper since reading can hang too.
-    pub record: Option<Record>,
+    pub record: Option<Arc<Record>>,
 }
 
 impl Busy {
-    pub(crate) fn of(file: &LockFile, record: Option<Record>) -> Busy {
+    pub(crate) fn of(file: &LockFile, record: Option<Arc<Record>>) -> Busy {
         Busy { id: file.id(), path: file.path().to_owned(), local: file.local, record }
     }
 }
@@ -93,7 +93,13 @@ fn serve(number: u64, target: &Target) {
             Ok(())
         });
         let Some(answer) = caught.map_or_else(|bug| Some(Err(bug)), |()| answer) else { return };
-        let outcome = answer.map_or_else(Outcome::Failed, Outcome::Granted);
+        let outcome = match answer {
+            Ok(file) => {
+                let state = owner::read(&file);
+                Outcome::Granted(file, state)
+            }
+            Err(error) => Outcome::Failed(error),
+        };
         if !deliver(number, outcome) {
             return;
         }
@@ -110,7 +116,7 @@ fn obtain(number: u64, target: &Target) -> Option<Result<LockFile, Error>> {
                 return None;
             }
             // Other hosts' lock managers may sit on a blocked request long after the lock is free: there we ask again.
-            answer = if file.local { file.lock(target.mode) } else { Ok(Try::Moved) };
+            answer = if file.local { file.lock(target.mode, || wake_first(number)) } else { Ok(Try::Moved) };
         }
         match answer {
             Ok(Try::Granted(file)) => return Some(Ok(file)),
@@ -147,6 +153,14 @@ fn announce(number: u64, target: &Target, file: &LockFile) -> bool {
         guard.remember_local(&target.cache, file.id().device);
     }
     guard.goes_on(number)
+}
+
+/// A thread takes longer to wake up than the helper to look at what it got: it had better begin at once.
+fn wake_first(number: u64) {
+    let table = table();
+    if let Some(first) = table.find_queue(number).and_then(|index| table.queues[index].waiters.first()) {
+        first.wake();
+    }
 }
 
 fn anybody_waits(number: u64) -> bool {

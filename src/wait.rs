@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::handle::{self, Thread};
 use crate::holder::{Holder, Look};
 use crate::lockfile::{self, LockFile, Target, Try};
+use crate::owner::{self, State};
 use crate::policy::Deadline;
 use crate::process::{self, table};
 use crate::queue::{self, Busy};
@@ -53,12 +54,15 @@ pub struct Progress<'a> {
     pub call: &'a mut dyn FnMut(&Waiting<'_>) -> bool,
 }
 
-pub(crate) fn lock(wish: &mut Wish<'_>) -> Result<LockFile, Error> {
+pub(crate) fn lock(wish: &mut Wish<'_>) -> Result<(LockFile, State), Error> {
     let mut current = None;
     let known = table().local_device(&wish.target.cache);
     if let Some(device) = known.filter(|_| wish.deadline.try_once || !others_wait(&wish.target)) {
         match lockfile::attempt(&wish.target, Some(device))? {
-            Try::Granted(file) => return Ok(file),
+            Try::Granted(file) => {
+                let state = owner::read(&file);
+                return Ok((file, state));
+            }
             Try::Busy(file) if handle::is_held_by(&table().held, wish.thread, file.id()) => {
                 return Err(Error::Deadlock(file.path().to_owned()));
             }
@@ -77,7 +81,7 @@ fn others_wait(target: &Target) -> bool {
     table().queues.iter().any(|queue| queue.target == *target && !queue.waiters.is_empty())
 }
 
-fn stand_in_queue(wish: &mut Wish<'_>, current: Option<FileId>) -> Result<LockFile, Error> {
+fn stand_in_queue(wish: &mut Wish<'_>, current: Option<FileId>) -> Result<(LockFile, State), Error> {
     let signals = wish.interruptible.then(SignalsBlocked::new);
     let waiter = Waiter::new(wish.thread, wish.deadline.try_once, wish.interruptible);
     let waiter = waiter.map_err(|source| Error::system("wait for", &wish.target.cache, source))?;
@@ -92,7 +96,10 @@ fn stand_in_queue(wish: &mut Wish<'_>, current: Option<FileId>) -> Result<LockFi
     let mut next_call =
         wish.progress.as_ref().and_then(|progress| wish.deadline.started.checked_add(progress.every));
     loop {
-        let until = limit.into_iter().chain(next_call).min();
+        let until = match (limit, next_call) {
+            (Some(limit), Some(next_call)) => Some(limit.min(next_call)),
+            (limit, next_call) => limit.or(next_call),
+        };
         let end = waiter.wait(until, signals.as_ref());
         match end.map_err(|source| Error::system("wait for", &wish.target.cache, source)) {
             Ok(WaitEnd::Rung) => {
@@ -134,13 +141,13 @@ fn stand_in_queue(wish: &mut Wish<'_>, current: Option<FileId>) -> Result<LockFi
     }
 }
 
-fn finish(wish: &Wish<'_>, outcome: Outcome) -> Result<LockFile, Error> {
+fn finish(wish: &Wish<'_>, outcome: Outcome) -> Result<(LockFile, State), Error> {
     match outcome {
-        Outcome::Granted(file) => {
+        Outcome::Granted(file, state) => {
             if file.local {
                 table().remember_local(&wish.target.cache, file.id().device);
             }
-            Ok(file)
+            Ok((file, state))
         }
         Outcome::Busy(busy) => Err(timeout(wish, Some(&busy))),
         Outcome::Deadlock(path) => Err(Error::Deadlock(path)),

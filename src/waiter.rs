@@ -8,14 +8,15 @@ use std::time::Instant;
 use crate::error::Error;
 use crate::handle::Thread;
 use crate::lockfile::LockFile;
+use crate::owner::State;
 use crate::process::OwnFile;
 use crate::queue::Busy;
 use crate::sys::{self, SignalsBlocked, WaitEnd};
 
 /// What a waiter is told.
 pub(crate) enum Outcome {
-    /// The lock is its own.
-    Granted(LockFile),
+    /// The lock is its own; with what the file said of the last owner.
+    Granted(LockFile, State),
     /// Somebody else has it, for one who only wanted to try.
     Busy(Arc<Busy>),
     /// The waiting thread itself has it.
@@ -59,6 +60,11 @@ impl Waiter {
     /// Tells the waiter its outcome. Never blocks.
     pub(crate) fn tell(&self, outcome: Outcome) {
         *self.outcome() = Some(outcome);
+        self.wake();
+    }
+
+    /// Wakes the waiter, who finds its outcome, or goes on waiting.
+    pub(crate) fn wake(&self) {
         match &self.bell {
             Bell::Condition(condition) => condition.notify_one(),
             // The pipe is empty, and its reader lives as long as this.

@@ -7,12 +7,10 @@
  *     wait KIND PATH MILLIS              CPU microseconds and context switches of a wait that times out
  *     convoy KIND PATH COUNT             nanoseconds from a release until the last of COUNT waiting processes had it
  *     threads KIND PATH COUNT            the same for threads of one process
- *     load LIBRARY                       nanoseconds of its dlopen
  *
  * All times are of CLOCK_MONOTONIC, which processes share. */
 
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -233,14 +231,6 @@ int main(void) {
         long long number = 0;
         if (sscanf(line, "%31s %4095s %4095s %lld", verb, name, path, &number) < 2)
             die("no such command");
-        if (!strcmp(verb, "load")) {
-            int64_t begun = now();
-            if (!dlopen(name, RTLD_NOW))
-                die(dlerror());
-            printf("%lld\n", (long long)(now() - begun));
-            fflush(stdout);
-            continue;
-        }
         const struct kind *kind = find(name);
         if (!strcmp(verb, "uncontended")) {
             uncontended(kind, path, (int)number);

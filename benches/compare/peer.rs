@@ -44,7 +44,6 @@ impl Programs {
             .arg(root.join("benches/compare/peer.c"))
             .args([&library, Path::new("-o"), &c])
             .arg(format!("-Wl,-rpath,{}", directory.display()))
-            .arg("-ldl")
             .status();
         assert!(compiled.unwrap().success(), "cannot build peer.c");
         Programs { c, python: python_with_filelock(directory), library }
@@ -101,11 +100,6 @@ pub struct Peer {
 impl Peer {
     pub fn send(&mut self, verb: &str, path: &Path, number: impl std::fmt::Display) {
         writeln!(self.input, "{verb} {} {} {number}", self.kind.command, path.display()).unwrap();
-    }
-
-    pub fn raw_line(&mut self, line: &str) -> Vec<f64> {
-        writeln!(self.input, "{line}").unwrap();
-        self.numbers()
     }
 
     pub fn line(&mut self) -> String {

@@ -10,6 +10,9 @@ use std::time::{Duration, SystemTime};
 use super::unix::{check, kind_of, with_c_path};
 use super::{FileId, FileStat, Identity, KernelHolder, KernelHolders};
 
+/// Linux has a flag against updates of the access time, for which see there.
+pub(super) const KEEP_ACCESS_TIME: libc::c_int = 0;
+
 /// Whether the mount is flagged local (statfs(2), MNT_LOCAL).
 pub(crate) fn is_local(file: &File) -> io::Result<bool> {
     // SAFETY: an all-zero statfs is valid; the call only writes to it.

@@ -31,6 +31,10 @@ const REMOTE: [u32; 16] = [
     0x786f_4256, // vboxsf
 ];
 
+/// A record is read right after somebody else wrote it, so each reading would have the inode's access time updated, which
+/// costs more than the reading (open(2), O_NOATIME).
+pub(super) const KEEP_ACCESS_TIME: libc::c_int = libc::O_NOATIME;
+
 /// Whether the kernel of this host alone answers for the file's locks, and cannot hang on a server.
 pub(crate) fn is_local(file: &File) -> io::Result<bool> {
     // SAFETY: an all-zero statfs is valid; the call only writes to it.
@@ -223,19 +227,15 @@ pub(crate) fn wall_clock(start: u64) -> Option<SystemTime> {
 
 /// Whether this process is the other one, which started so many ticks after boot, or descends from it.
 pub(crate) fn descends_from(other: u32, start: u64) -> bool {
-    let mut pid = std::process::id();
+    let mut pid = process_id();
     // Each look at a process costs, and nobody descends from one that started later.
     while pid != other {
-        match (start_of(pid), parent_of(pid)) {
-            (Some(own), Some(parent)) if own >= start && parent != 0 => pid = parent,
+        match parent_and_start(&pid.to_string()) {
+            Some((parent, own_start)) if own_start >= start && parent != 0 => pid = parent,
             _ => return false,
         }
     }
     true
-}
-
-fn parent_of(pid: u32) -> Option<u32> {
-    stat_field(&pid.to_string(), 4)?.try_into().ok()
 }
 
 fn command(process: &str) -> Vec<u8> {
@@ -256,16 +256,16 @@ fn command(process: &str) -> Vec<u8> {
 }
 
 fn start_ticks(process: &str) -> Option<u64> {
-    stat_field(process, 22)
+    parent_and_start(process).map(|(_, start)| start)
 }
 
-/// A numeric field of /proc/PID/stat, counted from 1 as in proc_pid_stat(5), beyond the name in field 2, which may
-/// hold spaces and parentheses of its own.
-fn stat_field(process: &str, number: usize) -> Option<u64> {
+/// Fields 4 and 22 of /proc/PID/stat; the name in field 2 may hold spaces and parentheses of its own.
+fn parent_and_start(process: &str) -> Option<(u32, u64)> {
     let stat = read_some(&format!("/proc/{process}/stat"))?;
     let name_end = stat.iter().rposition(|&byte| byte == b')')?;
-    let rest = std::str::from_utf8(&stat[name_end + 1..]).ok()?;
-    rest.split_ascii_whitespace().nth(number - 3)?.parse().ok()
+    let mut fields = std::str::from_utf8(stat.get(name_end + 1..)?).ok()?.split_ascii_whitespace().skip(1);
+    let parent = fields.next()?.parse().ok()?;
+    Some((parent, fields.nth(17)?.parse().ok()?))
 }
 
 fn pid_namespace() -> Option<u64> {

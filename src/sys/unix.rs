@@ -25,13 +25,19 @@ pub(crate) enum Access {
 /// never as descriptor 0, 1 or 2, where a stray `printf` of the program would write into it.
 pub(crate) fn open(path: &Path, access: Access) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.read(true).mode(0o666).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY);
+    options.read(true).mode(0o666);
     match access {
         Access::ReadOnly => {}
         Access::ReadWrite => _ = options.write(true),
         Access::Create => _ = options.write(true).create_new(true),
     }
-    let file = options.open(path)?;
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+    let mut file = options.custom_flags(flags | super::KEEP_ACCESS_TIME).open(path);
+    if file.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EPERM)) {
+        // Only the file's owner may ask for that.
+        file = options.custom_flags(flags).open(path);
+    }
+    let file = file?;
     if file.as_raw_fd() > libc::STDERR_FILENO {
         return Ok(file);
     }
