@@ -259,7 +259,7 @@ mod tests {
         fn any_command_line_reads_back_as_printed(command in prop::collection::vec(any::<u8>(), 0..100)) {
             let command = printable(&command);
             let State::Held(Some(read)) = parse(&format(&record(&command, "h"))) else { panic!("unreadable") };
-            prop_assert_eq!(read.command, command.trim_end());
+            prop_assert_eq!(&*read.command, command.trim_end());
         }
     }
 }
