@@ -15,9 +15,19 @@ pub struct Bench<'a> {
     pub programs: &'a Programs,
     /// On the file system that is measured.
     pub directory: &'a Path,
+    /// Only to see that everything works: a tenth of the rounds.
+    pub quick: bool,
 }
 
 impl Bench<'_> {
+    fn rounds(&self, full: usize) -> usize {
+        if self.quick {
+            (full / 10).max(1)
+        } else {
+            full
+        }
+    }
+
     /// A cache that exists, with a lock file of its own.
     fn cache(&self, name: &str) -> PathBuf {
         let cache = self.directory.join(name);
@@ -26,14 +36,13 @@ impl Bench<'_> {
     }
 
     pub fn uncontended(&self) -> Table {
-        const ROUNDS: usize = 40;
         const EACH: usize = 250;
         let cache = self.cache("uncontended");
         let kinds = [RAW, OURS, OURS_CTYPES, FILELOCK, BATON];
         let mut peers: Vec<Peer> = kinds.iter().filter_map(|&kind| self.programs.start(kind)).collect();
         let mut samples = vec![Vec::new(); peers.len()];
         let (mut fs2, mut fd_lock) = (Vec::new(), Vec::new());
-        for round in 0..=ROUNDS {
+        for round in 0..=self.rounds(40) {
             for (peer, samples) in peers.iter_mut().zip(&mut samples) {
                 let times = peer.ask("uncontended", &cache, EACH);
                 // The first round is for warming up.
@@ -52,14 +61,13 @@ impl Bench<'_> {
 
     /// From a release, or from the death of the holder, until the next process has the lock.
     pub fn handoff(&self, by_death: bool) -> Table {
-        const ROUNDS: u32 = 60;
         let cache = self.cache("handoff");
         let mut kinds = vec![RAW, OURS, FILELOCK, GPTQMODEL];
         if !by_death {
             kinds.push(BATON);
         }
         let mut samples = vec![Vec::new(); kinds.len()];
-        for round in 0..ROUNDS {
+        for round in 0..self.rounds(60) {
             for (kind, samples) in kinds.iter().zip(&mut samples) {
                 let Some(mut holder) = self.programs.start(*kind) else { continue };
                 let Some(mut waiter) = self.programs.start(*kind) else { continue };
@@ -67,7 +75,7 @@ impl Bench<'_> {
                 holder.numbers();
                 waiter.begin_hold(&cache);
                 // Into its queue, or to anywhere in its interval.
-                sleep(Duration::from_micros(60_000 + u64::from(round) * 7919 % 100_000));
+                sleep(Duration::from_micros(60_000 + round as u64 * 7919 % 100_000));
                 let begun = if by_death {
                     let begun = monotonic_now();
                     holder.kill();
@@ -92,11 +100,10 @@ impl Bench<'_> {
 
     /// Until the last of so many waiting processes, or threads of one process, has had the lock.
     pub fn convoy(&self, verb: &str, count: usize) -> Table {
-        const ROUNDS: usize = 9;
         let cache = self.cache("convoy");
         let kinds = if verb == "threads" { vec![RAW, OURS] } else { vec![RAW, OURS, POLL50, GPTQMODEL] };
         let mut samples = vec![Vec::new(); kinds.len()];
-        for round in 0..ROUNDS {
+        for round in 0..self.rounds(9) {
             for (kind, samples) in kinds.iter().zip(&mut samples) {
                 // The polling ones take long and hardly vary.
                 if round < 3 || *kind == RAW || *kind == OURS {
@@ -132,11 +139,10 @@ impl Bench<'_> {
     }
 
     pub fn clear(&self) -> Table {
-        const ROUNDS: usize = 7;
         let cache = self.cache("clear");
         let path = cache.to_str().unwrap();
         let mut samples = vec![Vec::new(); 3];
-        for _ in 0..ROUNDS {
+        for _ in 0..self.rounds(7) {
             let ours = || jitlock::clear_cache(&cache, jitlock::Timeout::Default).unwrap();
             let rm = || assert!(Command::new("rm").args(["-rf", path]).status().unwrap().success());
             let rmtree = || {
@@ -159,11 +165,10 @@ impl Bench<'_> {
 
     /// A dlopen in a new process, beside that of a library that every Python has; and the size of the library in KiB.
     pub fn load(&self) -> (Table, f64) {
-        const ROUNDS: usize = 30;
         let library = self.programs.library.to_str().unwrap();
         let names = ["libcrypt.so.1", library];
         let mut samples = vec![Vec::new(); names.len()];
-        for _ in 0..ROUNDS {
+        for _ in 0..self.rounds(30) {
             for (name, samples) in names.iter().zip(&mut samples) {
                 let script = "import ctypes, sys, time; begun = time.monotonic_ns(); ctypes.CDLL(sys.argv[1]); print(time.monotonic_ns() - begun)";
                 let output = Command::new("python3").args(["-c", script, name]).output().unwrap();
