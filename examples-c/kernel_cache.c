@@ -108,7 +108,7 @@ static int build(struct load *load, const char *source, int64_t timeout_ms) {
     jitlock_t lock;
     if (jitlock_acquire_with(load->directory, &options, &lock) != JITLOCK_OK)
         return -1;
-    jitlock_info_t info = {sizeof info, 0, 0, 0, 0, 0};
+    jitlock_info_t info = {.struct_size = sizeof info};
     if (jitlock_info(lock, &info) == JITLOCK_OK && info.previous_owner == JITLOCK_PREVIOUS_DIED)
         tell(load, KERNEL_RECOVERING, 0);
     int failed = access(load->library, R_OK) != 0 && compile(load, source) != 0;

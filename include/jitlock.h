@@ -113,6 +113,12 @@
 #define JITLOCK_CLEAR_IF_OWNER_DIED (1 << 4)
 
 /**
+ * Flag: leave torch's own lock, `<cache_dir>/lock`, alone. Without it an exclusive acquire removes a stale one and
+ * waits for one that is in use, as jitlock_remove_stale_baton() does.
+ */
+#define JITLOCK_KEEP_BATON (1 << 5)
+
+/**
  * The binary interface that this header describes.
  */
 #define JITLOCK_ABI_VERSION 0
@@ -264,6 +270,77 @@ typedef int32_t jitlock_owner_state_t;
 #endif // __cplusplus
 
 /**
+ * What became of torch's own lock, the file `lock` in a build directory: jitlock_info_t.baton; or what it is:
+ * jitlock_owner_t.baton.
+ */
+enum jitlock_baton_t
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    /**
+     * None was there, or nobody looked (#JITLOCK_KEEP_BATON, #JITLOCK_SHARED).
+     */
+    JITLOCK_BATON_NONE = 0,
+    /**
+     * A stale one was removed.
+     */
+    JITLOCK_BATON_REMOVED = 1,
+    /**
+     * One in use was waited for, and is gone: its owner may just have built what is wanted.
+     */
+    JITLOCK_BATON_WAITED_FOR = 2,
+    /**
+     * It is there, and nobody has it open.
+     */
+    JITLOCK_BATON_STALE = 3,
+    /**
+     * Somebody has it open: a torch build is running.
+     */
+    JITLOCK_BATON_IN_USE = 4,
+    /**
+     * It is there, and it cannot be told whether anybody has it open.
+     */
+    JITLOCK_BATON_UNKNOWN = 5,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum jitlock_baton_t jitlock_baton_t;
+#else
+typedef int32_t jitlock_baton_t;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * What a wait waits for: jitlock_progress_t.waiting_for.
+ */
+enum jitlock_waiting_for_t
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    /**
+     * The holder of the lock.
+     */
+    JITLOCK_WAITING_FOR_HOLDER = 0,
+    /**
+     * The lock is had, but processes that its dead owner started still work in the cache.
+     */
+    JITLOCK_WAITING_FOR_ORPHANS = 1,
+    /**
+     * The lock is had, but torch's own lock in the cache is in use.
+     */
+    JITLOCK_WAITING_FOR_BATON = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum jitlock_waiting_for_t jitlock_waiting_for_t;
+#else
+typedef int32_t jitlock_waiting_for_t;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
  * A held lock: a number below 2^53 that the library never uses twice in a process. It is no pointer: a number that
  * was released, made up or brought from another process is answered with #JITLOCK_ERR_INVALID_HANDLE.
  */
@@ -317,6 +394,22 @@ typedef struct {
      * The command line of the holder, or of the record if no holder is visible.
      */
     char command[512];
+    /**
+     * Torch's own lock in the cache: a #jitlock_baton_t. By jitlock_query() only; so are the rest.
+     */
+    int32_t baton;
+    /**
+     * How many processes that a dead owner started still work in the cache: the next owner will wait for them.
+     */
+    uint32_t orphans;
+    /**
+     * A process that has torch's lock open; 0 if none is visible.
+     */
+    int64_t baton_pid;
+    /**
+     * The first of the orphans; 0 if there are none.
+     */
+    int64_t orphan_pid;
 } jitlock_owner_t;
 
 /**
@@ -336,9 +429,18 @@ typedef struct {
      */
     int64_t remaining_ns;
     /**
-     * For whom. Valid during the callback.
+     * For whom: its pid, started_unix_ms, command and is_ancestor; the rest for a holder of the lock. Valid during the
+     * callback.
      */
     const jitlock_owner_t *owner;
+    /**
+     * For what: a #jitlock_waiting_for_t.
+     */
+    int32_t waiting_for;
+    /**
+     * 0.
+     */
+    int32_t reserved;
 } jitlock_progress_t;
 
 /**
@@ -420,6 +522,14 @@ typedef struct {
      * Nanoseconds that the acquire took.
      */
     uint64_t waited_ns;
+    /**
+     * A #jitlock_baton_t: of the acquire, or of the last jitlock_remove_stale_baton().
+     */
+    int32_t baton;
+    /**
+     * 0.
+     */
+    int32_t reserved;
 } jitlock_info_t;
 
 /**
@@ -499,6 +609,33 @@ jitlock_status_t jitlock_clear_cache(const char *cache_dir,
  *         first path that would not go; the cache is as it was, or gone except for what could not be deleted).
  */
 jitlock_status_t jitlock_clear_held(jitlock_t lock);
+
+/**
+ * Torch's own lock. Removes `<build_dir>/lock` if it is stale, and waits while it is in use. An exclusive acquire does the
+ * same for the cache directory itself; this is for build directories below it, each of which has a lock of torch's own.
+ *
+ * Torch before 2.14 holds its lock while the file exists, and whoever is killed leaves it behind; newer ones take an flock
+ * on it and leave the file there, on which an older torch would wait for ever. It counts as stale if no process has it
+ * open. The kernel says so by a lease (fcntl(2), F_SETLEASE), whatever the pid or mount namespace. Where no lease can be
+ * had (another user's file without CAP_LEASE, no Linux), an flock and /proc tell; where they cannot (not every process
+ * is visible, a network file system), the file is waited for and never removed on a guess. No signal reaches the
+ * program's handlers. Only a regular file of that name is ever removed.
+ *
+ * A process that waits for a lock of torch's before 2.14 by itself takes its end for "built", whoever removes the file,
+ * and fails to load what nobody has built. Those that acquire the cache's lock first do not have the problem.
+ *
+ * @param lock       An exclusive lock of the cache.
+ * @param build_dir  The cache directory, or one below it. It need not exist.
+ * @param timeout_ms As in jitlock_acquire(). 0 looks once.
+ * @return #JITLOCK_OK: there is none any more, and jitlock_info() says what became of it.
+ *         #JITLOCK_ERR_TIMEOUT: it is still in use, or cannot be told to be stale; the message names the file, and who
+ *         has it open. #JITLOCK_ERR_PERMISSION: it is stale, and may not be removed. #JITLOCK_ERR_INVALID_ARGUMENT (a
+ *         reader's lock, a directory that lies elsewhere), #JITLOCK_ERR_INVALID_HANDLE, #JITLOCK_ERR_NOT_OWNER,
+ *         #JITLOCK_ERR_LIMIT, #JITLOCK_ERR_IO, #JITLOCK_ERR_INTERNAL. The lock stays held, whatever the answer.
+ */
+jitlock_status_t jitlock_remove_stale_baton(jitlock_t lock,
+                                            const char *build_dir,
+                                            int64_t timeout_ms);
 
 /**
  * Inspect. What the library knows of a lock that this process holds.

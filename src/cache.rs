@@ -93,7 +93,7 @@ fn refuse_precious(paths: &Paths, cache: FileId) -> Result<(), Error> {
 }
 
 /// Whether `path` is the directory or lies somewhere below it.
-fn lies_in(path: &Path, directory: FileId) -> bool {
+pub(crate) fn lies_in(path: &Path, directory: FileId) -> bool {
     let Ok(real) = std::fs::canonicalize(path) else { return false };
     real.ancestors().any(|ancestor| sys::stat_path(ancestor).is_ok_and(|stat| stat.id == directory))
 }

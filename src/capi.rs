@@ -14,13 +14,15 @@ use std::path::Path;
 use std::ptr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::baton::{Baton, BatonState};
+use crate::blocker::Blocker;
 use crate::error::{Argument, Code, Error};
 use crate::handle::Handle;
-use crate::holder::{self, Holder, HolderState};
+use crate::holder::{self, Holder, HolderState, Process};
 use crate::lock::{self, Options, PreviousOwner};
 use crate::panics;
+use crate::patience::{Progress, Waiting};
 use crate::policy::{self, Timeout};
-use crate::wait::{Progress, Waiting};
 
 /// A held lock: a number below 2^53 that the library never uses twice in a process. It is no pointer: a number that
 /// was released, made up or brought from another process is answered with #JITLOCK_ERR_INVALID_HANDLE.
@@ -58,11 +60,16 @@ pub const JITLOCK_INTERRUPTIBLE: u32 = 1 << 3;
 /// Flag: if the previous owner died, delete the cache directory before returning. Not with #JITLOCK_SHARED.
 pub const JITLOCK_CLEAR_IF_OWNER_DIED: u32 = 1 << 4;
 
+/// Flag: leave torch's own lock, `<cache_dir>/lock`, alone. Without it an exclusive acquire removes a stale one and
+/// waits for one that is in use, as jitlock_remove_stale_baton() does.
+pub const JITLOCK_KEEP_BATON: u32 = 1 << 5;
+
 const ALL_FLAGS: u32 = JITLOCK_SHARED
     | JITLOCK_INHERIT
     | JITLOCK_ANY_THREAD
     | JITLOCK_INTERRUPTIBLE
-    | JITLOCK_CLEAR_IF_OWNER_DIED;
+    | JITLOCK_CLEAR_IF_OWNER_DIED
+    | JITLOCK_KEEP_BATON;
 
 /// What every call answers. Success is 0, errors are below. A number is never given another meaning.
 ///
@@ -118,6 +125,25 @@ pub enum jitlock_previous_owner_t {
     JITLOCK_PREVIOUS_UNKNOWN = 2,
 }
 
+/// What became of torch's own lock, the file `lock` in a build directory: jitlock_info_t.baton; or what it is:
+/// jitlock_owner_t.baton.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum jitlock_baton_t {
+    /// None was there, or nobody looked (#JITLOCK_KEEP_BATON, #JITLOCK_SHARED).
+    JITLOCK_BATON_NONE = 0,
+    /// A stale one was removed.
+    JITLOCK_BATON_REMOVED = 1,
+    /// One in use was waited for, and is gone: its owner may just have built what is wanted.
+    JITLOCK_BATON_WAITED_FOR = 2,
+    /// It is there, and nobody has it open.
+    JITLOCK_BATON_STALE = 3,
+    /// Somebody has it open: a torch build is running.
+    JITLOCK_BATON_IN_USE = 4,
+    /// It is there, and it cannot be told whether anybody has it open.
+    JITLOCK_BATON_UNKNOWN = 5,
+}
+
 /// What a holder may ask about its lock; see jitlock_info().
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -135,6 +161,10 @@ pub struct jitlock_info_t {
     pub fd: i32,
     /// Nanoseconds that the acquire took.
     pub waited_ns: u64,
+    /// A #jitlock_baton_t: of the acquire, or of the last jitlock_remove_stale_baton().
+    pub baton: i32,
+    /// 0.
+    pub reserved: i32,
 }
 
 /// Whether a lock is held, as far as can be seen without taking it: jitlock_owner_t.state.
@@ -178,6 +208,26 @@ pub struct jitlock_owner_t {
     pub host: [c_char; 256],
     /// The command line of the holder, or of the record if no holder is visible.
     pub command: [c_char; 512],
+    /// Torch's own lock in the cache: a #jitlock_baton_t. By jitlock_query() only; so are the rest.
+    pub baton: i32,
+    /// How many processes that a dead owner started still work in the cache: the next owner will wait for them.
+    pub orphans: u32,
+    /// A process that has torch's lock open; 0 if none is visible.
+    pub baton_pid: i64,
+    /// The first of the orphans; 0 if there are none.
+    pub orphan_pid: i64,
+}
+
+/// What a wait waits for: jitlock_progress_t.waiting_for.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum jitlock_waiting_for_t {
+    /// The holder of the lock.
+    JITLOCK_WAITING_FOR_HOLDER = 0,
+    /// The lock is had, but processes that its dead owner started still work in the cache.
+    JITLOCK_WAITING_FOR_ORPHANS = 1,
+    /// The lock is had, but torch's own lock in the cache is in use.
+    JITLOCK_WAITING_FOR_BATON = 2,
 }
 
 /// How a wait goes on; see #jitlock_progress_fn.
@@ -189,8 +239,13 @@ pub struct jitlock_progress_t {
     pub waited_ns: u64,
     /// Nanoseconds until the deadline; -1 if there is none.
     pub remaining_ns: i64,
-    /// For whom. Valid during the callback.
+    /// For whom: its pid, started_unix_ms, command and is_ancestor; the rest for a holder of the lock. Valid during the
+    /// callback.
     pub owner: *const jitlock_owner_t,
+    /// For what: a #jitlock_waiting_for_t.
+    pub waiting_for: i32,
+    /// 0.
+    pub reserved: i32,
 }
 
 /// Called while an acquire waits, on the thread that called it and with no lock of the library's held: it may call any
@@ -326,6 +381,40 @@ pub extern "C" fn jitlock_clear_held(lock: jitlock_t) -> jitlock_status_t {
     answer(|| lock::clear_held(Handle(lock)))
 }
 
+/// Torch's own lock. Removes `<build_dir>/lock` if it is stale, and waits while it is in use. An exclusive acquire does the
+/// same for the cache directory itself; this is for build directories below it, each of which has a lock of torch's own.
+///
+/// Torch before 2.14 holds its lock while the file exists, and whoever is killed leaves it behind; newer ones take an flock
+/// on it and leave the file there, on which an older torch would wait for ever. It counts as stale if no process has it
+/// open. The kernel says so by a lease (fcntl(2), F_SETLEASE), whatever the pid or mount namespace. Where no lease can be
+/// had (another user's file without CAP_LEASE, no Linux), an flock and /proc tell; where they cannot (not every process
+/// is visible, a network file system), the file is waited for and never removed on a guess. No signal reaches the
+/// program's handlers. Only a regular file of that name is ever removed.
+///
+/// A process that waits for a lock of torch's before 2.14 by itself takes its end for "built", whoever removes the file,
+/// and fails to load what nobody has built. Those that acquire the cache's lock first do not have the problem.
+///
+/// @param lock       An exclusive lock of the cache.
+/// @param build_dir  The cache directory, or one below it. It need not exist.
+/// @param timeout_ms As in jitlock_acquire(). 0 looks once.
+/// @return #JITLOCK_OK: there is none any more, and jitlock_info() says what became of it.
+///         #JITLOCK_ERR_TIMEOUT: it is still in use, or cannot be told to be stale; the message names the file, and who
+///         has it open. #JITLOCK_ERR_PERMISSION: it is stale, and may not be removed. #JITLOCK_ERR_INVALID_ARGUMENT (a
+///         reader's lock, a directory that lies elsewhere), #JITLOCK_ERR_INVALID_HANDLE, #JITLOCK_ERR_NOT_OWNER,
+///         #JITLOCK_ERR_LIMIT, #JITLOCK_ERR_IO, #JITLOCK_ERR_INTERNAL. The lock stays held, whatever the answer.
+#[no_mangle]
+pub unsafe extern "C" fn jitlock_remove_stale_baton(
+    lock: jitlock_t,
+    build_dir: *const c_char,
+    timeout_ms: i64,
+) -> jitlock_status_t {
+    answer(|| {
+        // SAFETY: the caller's promise: null or a terminated string.
+        let build_dir = unsafe { path(build_dir, "build_dir") }?;
+        lock::remove_stale_baton(Handle(lock), build_dir, Timeout::from_millis(timeout_ms)?)
+    })
+}
+
 /// Inspect. What the library knows of a lock that this process holds.
 ///
 /// @param info Set its struct_size; written on success only.
@@ -348,6 +437,12 @@ pub unsafe extern "C" fn jitlock_info(lock: jitlock_t, info: *mut jitlock_info_t
             recorded: known.recorded.into(),
             fd: known.descriptor,
             waited_ns: nanoseconds(known.waited),
+            baton: match known.baton {
+                Baton::None => jitlock_baton_t::JITLOCK_BATON_NONE,
+                Baton::Removed => jitlock_baton_t::JITLOCK_BATON_REMOVED,
+                Baton::WaitedFor => jitlock_baton_t::JITLOCK_BATON_WAITED_FOR,
+            } as i32,
+            reserved: 0,
         };
         // SAFETY: as above; no more than the stated size is written.
         unsafe { write_sized(info, &answer, size) };
@@ -373,7 +468,19 @@ pub unsafe extern "C" fn jitlock_query(
         let size = unsafe { stated_size(owner, "jitlock_owner_t") }?;
         // SAFETY: the caller's promise: null or a terminated string.
         let cache = unsafe { path(cache_dir, "cache_dir") }?;
-        let answer = jitlock_owner_t { struct_size: size, ..describe(&holder::query(cache, None)?) };
+        let known = holder::query(cache, None)?;
+        let mut answer = describe(&known.holder);
+        answer.struct_size = size;
+        let (baton, pid) = match &known.baton {
+            BatonState::Absent => (jitlock_baton_t::JITLOCK_BATON_NONE, None),
+            BatonState::Stale => (jitlock_baton_t::JITLOCK_BATON_STALE, None),
+            BatonState::InUse(pids) => (jitlock_baton_t::JITLOCK_BATON_IN_USE, pids.first()),
+            BatonState::Unknown(_) => (jitlock_baton_t::JITLOCK_BATON_UNKNOWN, None),
+        };
+        answer.baton = baton as i32;
+        answer.baton_pid = pid.map_or(0, |&pid| pid.into());
+        answer.orphans = known.orphans.len() as u32;
+        answer.orphan_pid = known.orphans.first().map_or(0, |orphan| orphan.pid.into());
         // SAFETY: as above; no more than the stated size is written.
         unsafe { write_sized(owner, &answer, size) };
         Ok(())
@@ -584,7 +691,17 @@ fn acquire_with(cache: &Path, options: &jitlock_options_t) -> Result<Handle, Err
     let user = options.user;
     let mut watch = options.progress.map(|watch| {
         move |waiting: &Waiting<'_>| {
-            let owner = describe(waiting.holder);
+            let (owner, waiting_for) = match waiting.blocker {
+                Blocker::Holder(holder) => {
+                    (describe(holder), jitlock_waiting_for_t::JITLOCK_WAITING_FOR_HOLDER)
+                }
+                Blocker::Orphans { processes, .. } => {
+                    (in_the_way(processes), jitlock_waiting_for_t::JITLOCK_WAITING_FOR_ORPHANS)
+                }
+                Blocker::Baton { processes, .. } => {
+                    (in_the_way(processes), jitlock_waiting_for_t::JITLOCK_WAITING_FOR_BATON)
+                }
+            };
             let progress = jitlock_progress_t {
                 struct_size: mem::size_of::<jitlock_progress_t>(),
                 waited_ns: nanoseconds(waiting.waited),
@@ -592,6 +709,8 @@ fn acquire_with(cache: &Path, options: &jitlock_options_t) -> Result<Handle, Err
                     .remaining
                     .map_or(-1, |remaining| i64::try_from(remaining.as_nanos()).unwrap_or(i64::MAX)),
                 owner: &owner,
+                waiting_for: waiting_for as i32,
+                reserved: 0,
             };
             // SAFETY: the caller's function, with a structure that outlives the call and the caller's own pointer.
             unsafe { watch(&progress, user) == 0 }
@@ -606,6 +725,7 @@ fn acquire_with(cache: &Path, options: &jitlock_options_t) -> Result<Handle, Err
         any_thread: flag(JITLOCK_ANY_THREAD),
         interruptible: flag(JITLOCK_INTERRUPTIBLE),
         clear_if_owner_died: flag(JITLOCK_CLEAR_IF_OWNER_DIED),
+        keep_baton: flag(JITLOCK_KEEP_BATON),
         progress: watch.as_mut().map(|call| Progress { every, call }),
     })
 }
@@ -628,6 +748,12 @@ unsafe fn copy_message(status: jitlock_status_t, (buffer, size): (*mut c_char, u
         jitlock_status_t::JITLOCK_OK => copy(c""),
         _ => LAST_ERROR.try_with(|last| copy(&last.borrow())).unwrap_or_else(|_| copy(c"")),
     }
+}
+
+/// Processes that are in the way without having the lock.
+fn in_the_way(processes: &[Process]) -> jitlock_owner_t {
+    let state = HolderState::NotVisible;
+    describe(&Holder { state, processes: processes.to_vec(), record: None, record_agrees: false })
 }
 
 fn describe(holder: &Holder) -> jitlock_owner_t {
@@ -657,6 +783,10 @@ fn describe(holder: &Holder) -> jitlock_owner_t {
         is_ancestor: first.is_some_and(|first| first.ancestor).into(),
         host: [0; 256],
         command: [0; 512],
+        baton: 0,
+        orphans: 0,
+        baton_pid: 0,
+        orphan_pid: 0,
     };
     copy_text(&mut owner.host, record.map_or("", |record| &record.host));
     copy_text(&mut owner.command, command);

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::holder::Holder;
+use crate::blocker::Blocker;
 use crate::policy::BadEnvironment;
 
 /// Why a call failed. After any of them but [`Error::Lost`] the caller holds nothing that it did not hold before.
@@ -22,14 +22,14 @@ pub enum Error {
     #[error("handle {0:#x} belongs to the parent process: a forked child does not own its parent's locks")]
     NotOwner(u64),
     /// The deadline passed.
-    #[error("timed out after {} s waiting for {}: {holder}{}", seconds(.waited), shown(.path), hint(.note))]
+    #[error("timed out after {} s waiting for {}: {blocker}{}", seconds(.waited), shown(.path), hint(.note))]
     Timeout {
-        /// The lock file.
+        /// The lock file, or torch's.
         path: PathBuf,
         /// How long the call waited.
         waited: Duration,
-        /// Who has the lock, as far as can be seen.
-        holder: Box<Holder>,
+        /// What is in the way, as far as can be seen.
+        blocker: Box<Blocker>,
         /// Set when `JITLOCK_TIMEOUT` could not be understood.
         note: Option<BadEnvironment>,
     },
@@ -127,6 +127,12 @@ pub enum Argument {
     /// A shared lock does not allow to clear.
     #[error("a shared lock does not allow its cache to be cleared")]
     SharedClear,
+    /// A shared lock does not allow to remove torch's lock.
+    #[error("a shared lock does not allow to remove torch's lock")]
+    SharedBaton,
+    /// A build directory that the lock does not protect.
+    #[error("the build directory {} does not lie in the cache whose lock is held", shown(.0))]
+    NotInCache(PathBuf),
     /// A structure smaller than its first version.
     #[error("{name}.struct_size is {size}: set it to sizeof({name})")]
     StructSize {
@@ -227,7 +233,7 @@ impl Code {
 }
 
 /// A path in one line, whatever bytes it is made of.
-fn shown(path: &Path) -> String {
+pub(crate) fn shown(path: &Path) -> String {
     printable(path.as_os_str().as_encoded_bytes())
 }
 

@@ -6,8 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use crate::baton::{self, BatonState};
 use crate::error::{printable, seconds, Error};
-use crate::lockfile;
+use crate::lockfile::{self, Paths};
+use crate::orphans;
 use crate::owner::{self, Record, State};
 use crate::process::{self, OwnFile};
 use crate::sys::{self, Access, FileId, KernelHolders, Kind, Mode};
@@ -18,7 +20,7 @@ pub struct Holder {
     /// What is known.
     pub state: HolderState,
     /// The processes that have the lock, where the kernel shows them.
-    pub processes: Vec<Holding>,
+    pub processes: Vec<Process>,
     /// What the last owner wrote and did not mark as released.
     pub record: Option<Arc<Record>>,
     /// Whether the record was written by the process that has the lock.
@@ -50,9 +52,9 @@ pub(crate) enum Look {
     Thorough { likely: Option<u32> },
 }
 
-/// A process that has the lock.
+/// A process that has the lock, or is in the way otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Holding {
+pub struct Process {
     /// In this process's pid namespace.
     pub pid: u32,
     /// Its command line, made printable.
@@ -63,12 +65,26 @@ pub struct Holding {
     pub ancestor: bool,
 }
 
-/// Who holds the lock of `cache`, asked without taking it and without write permission.
-pub fn query(cache: &Path, explicit: Option<&Path>) -> Result<Holder, Error> {
+/// What stands between a caller and a cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Who holds the lock.
+    pub holder: Holder,
+    /// What a dead owner left running: the next owner will wait for it.
+    pub orphans: Vec<Process>,
+    /// Torch's own lock in the cache.
+    pub baton: BatonState,
+}
+
+/// Who holds the lock of `cache`, and what else is in the way: asked without taking it and without write permission.
+pub fn query(cache: &Path, explicit: Option<&Path>) -> Result<Status, Error> {
     let explicit = explicit.map(lockfile::absolute).transpose()?;
-    let lock = lockfile::paths(&lockfile::absolute(cache)?, explicit.as_deref())?.lock;
+    let Paths { cache, lock, .. } = lockfile::paths(&lockfile::absolute(cache)?, explicit.as_deref())?;
+    let baton = baton::state(&cache)?;
     let file = match OwnFile::open(|| sys::open(&lock, Access::ReadOnly)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Holder::free()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok(Status { holder: Holder::free(), orphans: Vec::new(), baton });
+        }
         answer => answer.map_err(|source| Error::system("open", &lock, source))?,
     };
     let inspected = sys::stat(&file).and_then(|stat| Ok((stat, sys::is_local(&file)?)));
@@ -76,7 +92,15 @@ pub fn query(cache: &Path, explicit: Option<&Path>) -> Result<Holder, Error> {
     if stat.kind != Kind::Regular {
         return Err(Error::NotALockFile { path: lock, kind: stat.kind.name() });
     }
-    Ok(Holder::new(stat.id, local, owner::read_from(&file).into_record(), Look::Thorough { likely: None }))
+    let look = Look::Thorough { likely: None };
+    let holder = Holder::new(stat.id, local, owner::read_from(&file).into_record(), look);
+    let orphans = match &holder {
+        Holder { state: HolderState::Free, record: Some(record), .. } => {
+            orphans::find(record, &cache, &lock, stat.id).into_iter().map(Process::of).collect()
+        }
+        _ => Vec::new(),
+    };
+    Ok(Status { holder, orphans, baton })
 }
 
 impl Holder {
@@ -129,16 +153,8 @@ impl Holder {
             None if look == Look::Quick && record.is_none() => HolderState::NotLookedFor,
             None => HolderState::NotVisible,
         };
-        let processes = seen.holders.iter().map(|holder| {
-            let start = sys::start_of(holder.pid);
-            Holding {
-                pid: holder.pid,
-                command: printable(&sys::command_of(holder.pid)),
-                started: start.and_then(sys::wall_clock),
-                ancestor: start.is_some_and(|start| sys::descends_from(holder.pid, start)),
-            }
-        });
-        Holder { state, processes: processes.collect(), record, record_agrees }
+        let processes = seen.holders.iter().map(|holder| Process::of(holder.pid)).collect();
+        Holder { state, processes, record, record_agrees }
     }
 
     /// Since when the lock is held, if its holder wrote that down.
@@ -147,11 +163,27 @@ impl Holder {
     }
 }
 
-/// Whether the record's pid means a process of this very namespace and boot that has not been recycled since.
+impl Process {
+    pub(crate) fn of(pid: u32) -> Process {
+        let start = sys::start_of(pid);
+        Process {
+            pid,
+            command: printable(&sys::command_of(pid)),
+            started: start.and_then(sys::wall_clock),
+            ancestor: start.is_some_and(|start| sys::descends_from(pid, start)),
+        }
+    }
+}
+
+/// Whether the record's pid means a process that has not been recycled since.
 fn is_of_living_process(record: &Record) -> bool {
+    is_from_here(record) && sys::start_of(record.pid) == Some(record.start)
+}
+
+/// Whether the record's numbers mean something here: those of this very namespace and boot.
+pub(crate) fn is_from_here(record: &Record) -> bool {
     let me = &process::own_record().record;
-    let here = record.boot == me.boot && record.pid_namespace == me.pid_namespace;
-    here && sys::start_of(record.pid) == Some(record.start)
+    record.boot == me.boot && record.pid_namespace == me.pid_namespace
 }
 
 impl fmt::Display for Holder {

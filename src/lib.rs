@@ -19,11 +19,16 @@
 pub mod capi;
 mod lock;
 mod lockfile;
+mod patience;
 mod wait;
 mod waiter;
 mod queue;
 mod owner;
 mod holder;
+mod blocker;
+mod orphans;
+mod baton;
+mod offload;
 mod handle;
 mod cache;
 mod tree;
@@ -34,10 +39,14 @@ mod panics;
 #[allow(unsafe_code)]
 mod sys;
 
+pub use baton::{Baton, BatonState};
+pub use blocker::Blocker;
 pub use error::{Argument, Code, Error};
 pub use handle::Handle;
-pub use holder::{query, Holder, HolderState, Holding};
-pub use lock::{acquire, clear_cache, clear_held, info, release, Info, Options, PreviousOwner};
+pub use holder::{query, Holder, HolderState, Process, Status};
+pub use lock::{
+    acquire, clear_cache, clear_held, info, release, remove_stale_baton, Info, Options, PreviousOwner,
+};
 pub use owner::Record;
+pub use patience::{Progress, Waiting};
 pub use policy::{timeout_for_baseline, BadEnvironment, Timeout, DEFAULT_TIMEOUT};
-pub use wait::{Progress, Waiting};

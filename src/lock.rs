@@ -4,15 +4,18 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::baton::{self, Baton, Batons};
 use crate::cache::{self, Failure};
 use crate::error::{Argument, Error};
 use crate::handle::{self, Handle, Thread};
 use crate::lockfile::{self, LockFile, Target};
+use crate::orphans;
 use crate::owner::{self, Record, State};
-use crate::policy::{Deadline, Timeout};
+use crate::patience::{Patience, Progress, Way};
+use crate::policy::Timeout;
 use crate::process;
-use crate::sys::{FileId, Kind, Mode};
-use crate::wait::{self, Progress, Wish};
+use crate::sys::{self, FileId, Kind, Mode};
+use crate::wait::{self, Wish};
 
 /// What to lock, and how.
 pub struct Options<'a> {
@@ -32,6 +35,8 @@ pub struct Options<'a> {
     pub interruptible: bool,
     /// Delete the cache if its last owner died.
     pub clear_if_owner_died: bool,
+    /// Leave torch's own lock in the cache alone.
+    pub keep_baton: bool,
     /// Watch the wait.
     pub progress: Option<Progress<'a>>,
 }
@@ -48,6 +53,7 @@ impl<'a> Options<'a> {
             any_thread: false,
             interruptible: false,
             clear_if_owner_died: false,
+            keep_baton: false,
             progress: None,
         }
     }
@@ -74,6 +80,8 @@ pub(crate) struct Lock {
     recorded: bool,
     previous: PreviousOwner,
     waited: Duration,
+    /// What became of the last of torch's locks that was looked for under this one.
+    baton: Mutex<Baton>,
     /// Taken by whoever works on the cache by the handle, so that a release on another thread waits for it.
     working: Mutex<()>,
 }
@@ -83,6 +91,8 @@ pub(crate) struct Lock {
 pub struct Info {
     /// How the last owner ended.
     pub previous: PreviousOwner,
+    /// What became of torch's own lock, at the acquire or the last [`remove_stale_baton`].
+    pub baton: Baton,
     /// Whether the lock file was deleted or replaced since.
     pub lost: bool,
     /// Whether the owner record was written; if not, the next owner cannot be told if this one dies.
@@ -96,7 +106,7 @@ pub struct Info {
 /// Takes the lock.
 pub fn acquire(options: Options<'_>) -> Result<Handle, Error> {
     let thread = (!options.any_thread).then(Thread::current);
-    let lock = take(options, thread, true)?;
+    let lock = take(options, thread, Purpose::Hold)?;
     Ok(handle::insert(lock, thread))
 }
 
@@ -110,7 +120,7 @@ pub fn release(handle: Handle) -> Result<(), Error> {
 
 /// Takes the lock, deletes the cache, gives the lock back.
 pub fn clear_cache(cache: &Path, timeout: Timeout) -> Result<(), Error> {
-    match take(Options::new(cache, timeout), Some(Thread::current()), false) {
+    match take(Options::new(cache, timeout), Some(Thread::current()), Purpose::Clear) {
         // Without a parent directory there is no cache, and nobody to exclude.
         Err(Error::System { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
@@ -129,14 +139,41 @@ pub fn clear_held(handle: Handle) -> Result<(), Error> {
     if lock.mode == Mode::Shared {
         return Err(Argument::SharedClear.into());
     }
+    let mut patience = Patience::new(Timeout::After(Duration::ZERO), false, None);
+    baton::settle(&mut patience, &lock.file.paths.cache, lock.file.local, Batons::All)?;
     cache::clear(&lock.file.paths).map_err(Error::from)
+}
+
+/// Removes torch's own lock from a build directory in the cache whose lock is held, if nobody has it open; waits while
+/// somebody has.
+pub fn remove_stale_baton(handle: Handle, build_dir: &Path, timeout: Timeout) -> Result<(), Error> {
+    let lock = handle::get(handle)?;
+    let _working = lock.working.lock().unwrap_or_else(PoisonError::into_inner);
+    if lock.mode == Mode::Shared {
+        return Err(Argument::SharedBaton.into());
+    }
+    let build_dir = lockfile::absolute(build_dir)?;
+    let mut baton = Baton::None;
+    if build_dir.exists() {
+        let cache = sys::stat_path(&lock.file.paths.cache);
+        if !cache.is_ok_and(|cache| cache::lies_in(&build_dir, cache.id)) {
+            return Err(Argument::NotInCache(build_dir).into());
+        }
+        let mut patience = Patience::new(timeout, false, None);
+        baton =
+            baton::settle(&mut patience, &build_dir, lock.file.local, Batons::Own)?.unwrap_or(Baton::None);
+    }
+    *lock.baton.lock().unwrap_or_else(PoisonError::into_inner) = baton;
+    Ok(())
 }
 
 /// What is known of a held lock.
 pub fn info(handle: Handle) -> Result<Info, Error> {
     let lock = handle::get(handle)?;
+    let baton = *lock.baton.lock().unwrap_or_else(PoisonError::into_inner);
     Ok(Info {
         previous: lock.previous.clone(),
+        baton,
         lost: !lock.is_current(),
         recorded: lock.recorded,
         waited: lock.waited,
@@ -144,42 +181,77 @@ pub fn info(handle: Handle) -> Result<Info, Error> {
     })
 }
 
-fn take(options: Options<'_>, thread: Option<Thread>, make_parents: bool) -> Result<Lock, Error> {
+/// What a lock is taken for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Hold,
+    /// No more than deleting what is there, if anything is.
+    Clear,
+}
+
+fn take(options: Options<'_>, thread: Option<Thread>, purpose: Purpose) -> Result<Lock, Error> {
     if options.shared && options.clear_if_owner_died {
         return Err(Argument::SharedClear.into());
     }
     process::watch_forks()
         .map_err(|source| Error::system("watch the forks of", Path::new("this process"), source))?;
+    let cache = lockfile::absolute(options.cache)?;
     let mode = if options.shared { Mode::Shared } else { Mode::Exclusive };
     let mut wish = Wish {
+        patience: Patience::new(options.timeout, options.interruptible, options.progress),
         target: Target {
-            cache: lockfile::absolute(options.cache)?,
+            cache,
             explicit: options.lock_path.map(lockfile::absolute).transpose()?,
             mode,
-            make_parents,
+            make_parents: purpose == Purpose::Hold,
         },
-        deadline: Deadline::new(options.timeout),
         thread,
-        interruptible: options.interruptible,
-        progress: options.progress,
         last_holder: None,
     };
-    let (mut file, state) = wait::lock(&mut wish)?;
-    let previous = previous_owner(&file, state);
-    if options.clear_if_owner_died && matches!(previous, PreviousOwner::Died(_)) {
-        match cache::clear(&file.paths) {
-            // What remains lies out of the next build's way.
-            Ok(()) | Err(Failure::Remains(_)) => {}
-            Err(Failure::Untouched(error)) => return Err(error),
+    let (mut file, previous, baton) = loop {
+        let (file, state) = wait::lock(&mut wish)?;
+        let previous = previous_owner(&file, state);
+        let wipe = options.clear_if_owner_died && matches!(previous, PreviousOwner::Died(_));
+        let batons = match () {
+            // Readers do not build, so torch's lock is in nobody's way.
+            () if options.keep_baton || options.shared => Batons::None,
+            () if wipe || purpose == Purpose::Clear => Batons::All,
+            () => Batons::Own,
+        };
+        let Some(baton) = make_way(&mut wish.patience, &file, &previous, batons)? else { continue };
+        if wipe {
+            match cache::clear(&file.paths) {
+                // What remains lies out of the next build's way.
+                Ok(()) | Err(Failure::Remains(_)) => {}
+                Err(Failure::Untouched(error)) => return Err(error),
+            }
         }
-    }
+        break (file, previous, baton);
+    };
     if options.inherit {
         file.make_inheritable()?;
     }
     // Last of all: until everything else is done, the file goes on saying that the previous owner died.
     let recorded = mode == Mode::Exclusive && owner::write(&file);
-    let waited = wish.deadline.started.elapsed();
-    Ok(Lock { file, mode, inherit: options.inherit, recorded, previous, waited, working: Mutex::new(()) })
+    let waited = wish.patience.deadline.started.elapsed();
+    let (baton, working) = (Mutex::new(baton), Mutex::new(()));
+    Ok(Lock { file, mode, inherit: options.inherit, recorded, previous, waited, baton, working })
+}
+
+/// Waits for those who work in the cache without the lock: a dead owner's compilers, and torch by itself. None: the
+/// progress callback forked, and this is the child, which has lost the lock.
+fn make_way(
+    patience: &mut Patience<'_>,
+    file: &LockFile,
+    previous: &PreviousOwner,
+    batons: Batons,
+) -> Result<Option<Baton>, Error> {
+    if let PreviousOwner::Died(Some(record)) = previous {
+        if orphans::outlast(patience, record, file)? == Way::Forked {
+            return Ok(None);
+        }
+    }
+    baton::settle(patience, &file.paths.cache, file.local, batons)
 }
 
 impl Lock {

@@ -126,6 +126,7 @@ pub(crate) fn attempt(target: &Target, known_local: Option<u64>) -> Result<Try, 
         local,
         held: AtomicBool::new(matches!(granted, Ok(true))),
         inherited: false,
+        pid: sys::process_id(),
     };
     match granted {
         // Had it been moved away instead, that would be as if it were moved now: the release will tell.
@@ -157,6 +158,8 @@ pub(crate) struct LockFile {
     pub local: bool,
     held: AtomicBool,
     inherited: bool,
+    /// Whose lock it is: a child's copy of this gives nothing back.
+    pid: u32,
 }
 
 /// What a try came to.
@@ -243,7 +246,7 @@ impl LockFile {
 impl LockFile {
     /// Gives the lock back before the descriptor is closed: a child made by a raw `clone` may still share it.
     pub(crate) fn unlock(&self) {
-        if self.held.swap(false, Ordering::Relaxed) {
+        if self.held.swap(false, Ordering::Relaxed) && self.pid == sys::process_id() {
             // Cannot fail on an open descriptor; if it did, closing would do.
             let _ = sys::unlock(&self.file);
         }

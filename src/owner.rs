@@ -21,6 +21,7 @@ const FREE: &[u8] = b"jitlock 1 free\n";
 /// Where the two differ, and where our own records have the moment.
 const STATE: Range<usize> = 10..14;
 const SINCE: Range<usize> = 21..35;
+const SINCE_BOOT: Range<usize> = 43..57;
 
 /// What a lock file says about its last owner.
 #[derive(Debug, PartialEq, Eq)]
@@ -49,6 +50,8 @@ pub struct Record {
     pub command: String,
     /// When the lock was acquired, by the owner's wall clock.
     pub since: SystemTime,
+    /// The same since boot: a clock that is never set, by which the kernel notes the start of processes too.
+    pub since_boot: Duration,
     /// Process group.
     pub group: u32,
     /// Session.
@@ -84,7 +87,11 @@ pub(crate) fn read_from(file: &std::fs::File) -> State {
 
 /// Writes who we are. False: it could not be written, and the lock is held all the same.
 pub(crate) fn write(file: &LockFile) -> bool {
-    file.writable && sys::write_at(file.file(), &process::own_record().at(SystemTime::now()), 0).is_ok()
+    if !file.writable {
+        return false;
+    }
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    sys::write_at(file.file(), &process::own_record().at(since, sys::since_boot()), 0).is_ok()
 }
 
 /// Marks the record as released, in place.
@@ -103,6 +110,7 @@ impl OwnRecord {
             host: me.host,
             command: printable(&me.command),
             since: UNIX_EPOCH,
+            since_boot: Duration::ZERO,
             group: me.group,
             session: me.session,
         };
@@ -110,17 +118,18 @@ impl OwnRecord {
         OwnRecord { record, text }
     }
 
-    /// The text with the moment put in its place.
-    fn at(&self, since: SystemTime) -> [u8; SIZE] {
+    /// The text with the moment, since 1970 and since boot, put in its places.
+    fn at(&self, since: Duration, since_boot: Duration) -> [u8; SIZE] {
         let mut text = self.text;
         text[SINCE].copy_from_slice(&moment(since));
+        text[SINCE_BOOT].copy_from_slice(&moment(since_boot));
         text
     }
 }
 
-/// Seconds since 1970 with three decimals, in fourteen bytes until the year 2286.
-fn moment(since: SystemTime) -> [u8; 14] {
-    let mut millis = since.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+/// Seconds with three decimals, in fourteen bytes: after 1970, until the year 2286.
+fn moment(since: Duration) -> [u8; 14] {
+    let mut millis = since.as_millis();
     let mut text = *b"0000000000.000";
     for place in text.iter_mut().rev().filter(|place| **place != b'.') {
         *place += (millis % 10) as u8;
@@ -132,12 +141,14 @@ fn moment(since: SystemTime) -> [u8; 14] {
 fn format(record: &Record) -> [u8; SIZE] {
     let mut bytes = [b' '; SIZE];
     let mut rest = &mut bytes[..SIZE - 1];
-    let since = moment(record.since);
+    let since = moment(record.since.duration_since(UNIX_EPOCH).unwrap_or_default());
+    let since_boot = moment(record.since_boot);
     // Fails when the record is full, which cuts the command line: the reason that it comes last.
     let _ = write!(
         rest,
-        "jitlock 1 held\nsince {}\npid {}\nstart {}\npgid {}\nsid {}\npidns {}\nboot {}\nhost {}\ncommand {}",
+        "jitlock 1 held\nsince {}\nuptime {}\npid {}\nstart {}\npgid {}\nsid {}\npidns {}\nboot {}\nhost {}\ncommand {}",
         String::from_utf8_lossy(&since),
+        String::from_utf8_lossy(&since_boot),
         record.pid,
         record.start,
         record.group,
@@ -174,8 +185,10 @@ fn parse_fields(bytes: &[u8]) -> Option<Arc<Record>> {
     };
     let number = |text: &str| text.parse::<u64>().ok();
     let small = |name: &str| number(field(name)?)?.try_into().ok();
-    let (seconds, millis) = field("since")?.split_once('.')?;
-    let since = Duration::from_secs(number(seconds)?).checked_add(Duration::from_millis(number(millis)?))?;
+    let moment = |name: &str| {
+        let (seconds, millis) = field(name)?.split_once('.')?;
+        Duration::from_secs(number(seconds)?).checked_add(Duration::from_millis(number(millis)?))
+    };
     Some(Arc::new(Record {
         pid: small("pid")?,
         start: number(field("start")?)?,
@@ -183,7 +196,8 @@ fn parse_fields(bytes: &[u8]) -> Option<Arc<Record>> {
         boot: field("boot")?.to_owned(),
         host: field("host")?.to_owned(),
         command: field("command")?.to_owned(),
-        since: UNIX_EPOCH.checked_add(since)?,
+        since: UNIX_EPOCH.checked_add(moment("since")?)?,
+        since_boot: moment("uptime")?,
         group: small("pgid")?,
         session: small("sid")?,
     }))
@@ -203,6 +217,7 @@ mod tests {
             host: host.into(),
             command: command.into(),
             since: UNIX_EPOCH + Duration::from_millis(1_764_566_400_123),
+            since_boot: Duration::from_millis(81_234_567),
             group: 40,
             session: 1,
         }
@@ -216,10 +231,11 @@ mod tests {
 
     #[test]
     fn the_moment_is_all_that_changes_in_ones_own_record() {
-        let since = UNIX_EPOCH + Duration::from_millis(1_764_566_400_007);
+        let (since, since_boot) = (Duration::from_millis(1_764_566_400_007), Duration::from_millis(1_002));
         let own = OwnRecord::new(sys::identity());
-        let State::Held(Some(read)) = parse(&own.at(since)) else { panic!("unreadable") };
-        assert_eq!(*read, Record { since, command: read.command.clone(), ..own.record });
+        let State::Held(Some(read)) = parse(&own.at(since, since_boot)) else { panic!("unreadable") };
+        let since = UNIX_EPOCH + since;
+        assert_eq!(*read, Record { since, since_boot, command: read.command.clone(), ..own.record });
     }
 
     #[test]

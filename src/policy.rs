@@ -126,6 +126,8 @@ fn to_duration(seconds: f64) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::blocker::Blocker;
+    use crate::holder::Holder;
 
     #[test]
     fn named_negatives_have_a_meaning_and_others_are_refused() {
@@ -152,7 +154,7 @@ mod tests {
         let error = Error::Timeout {
             path: "/c.lock".into(),
             waited: DEFAULT_TIMEOUT,
-            holder: Box::new(crate::holder::Holder::silent()),
+            blocker: Box::new(Blocker::Holder(Holder::silent())),
             note: parse(OsStr::new("soon")).err(),
         };
         let message = error.to_string();

@@ -86,10 +86,10 @@ impl Table {
         self.local.binary_search_by(|(known, _)| known.as_os_str().cmp(cache.as_os_str()))
     }
 
-    fn forget_descriptor(&mut self, number: RawFd) {
-        if let Some(index) = self.descriptors.iter().position(|descriptor| descriptor.number == number) {
-            self.descriptors.swap_remove(index);
-        }
+    /// Whether it was one of ours.
+    fn forget_descriptor(&mut self, number: RawFd) -> bool {
+        let index = self.descriptors.iter().position(|descriptor| descriptor.number == number);
+        index.map(|index| self.descriptors.swap_remove(index)).is_some()
     }
 }
 
@@ -142,7 +142,10 @@ impl Drop for OwnFile {
     fn drop(&mut self) {
         {
             let mut table = unsettle();
-            table.forget_descriptor(self.0.as_raw_fd());
+            if !table.forget_descriptor(self.0.as_raw_fd()) {
+                // A forked child has closed it already, and the number may be another's by now.
+                return;
+            }
             table.unsettled += 1;
         }
         // Moves the descriptor out of a place that is never looked at again, and closes it once: an error of

@@ -1,4 +1,4 @@
-//! A lock file is waited for: the caller's side of a wait, with its deadline, its interrupts and its progress.
+//! A lock file is waited for: the caller's side of the wait.
 //!
 //! On a file system of this host a free lock is taken right here. Everything that may hang, the first look at an
 //! unknown file system included, is left to the helper of [`crate::queue`].
@@ -6,58 +6,34 @@
 use std::mem;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use crate::blocker::Blocker;
 use crate::error::Error;
 use crate::handle::{self, Thread};
 use crate::holder::{Holder, Look};
 use crate::lockfile::{self, LockFile, Target, Try};
 use crate::owner::{self, State};
-use crate::policy::Deadline;
+use crate::patience::Patience;
 use crate::process::{self, table};
 use crate::queue::{self, Busy};
-use crate::sys::{self, FileId, SignalsBlocked, WaitEnd};
+use crate::sys::{self, FileId, WaitEnd};
 use crate::waiter::{Outcome, Waiter};
-
-/// A file system that nobody has heard of yet has so long to say whether a lock is free, even to a caller that
-/// only tries.
-const FIRST_ANSWER: Duration = Duration::from_secs(1);
 
 /// A wish for a lock.
 pub(crate) struct Wish<'a> {
     pub target: Target,
-    pub deadline: Deadline,
+    pub patience: Patience<'a>,
     /// The calling thread, where waiting for oneself shall be told.
     pub thread: Option<Thread>,
-    pub interruptible: bool,
-    pub progress: Option<Progress<'a>>,
     /// The holder that the progress was last told of.
     pub last_holder: Option<u32>,
-}
-
-/// A look at a wait that lasts.
-#[derive(Debug)]
-pub struct Waiting<'a> {
-    /// Since the call began.
-    pub waited: Duration,
-    /// Until the deadline; none without one.
-    pub remaining: Option<Duration>,
-    /// For whom.
-    pub holder: &'a Holder,
-}
-
-/// How a caller watches its wait, and ends it: called on its own thread, `false` cancels.
-pub struct Progress<'a> {
-    /// The first call comes after this long, and the next ones at this interval.
-    pub every: Duration,
-    /// What is called.
-    pub call: &'a mut dyn FnMut(&Waiting<'_>) -> bool,
 }
 
 pub(crate) fn lock(wish: &mut Wish<'_>) -> Result<(LockFile, State), Error> {
     let mut current = None;
     let known = table().local_device(&wish.target.cache);
-    if let Some(device) = known.filter(|_| wish.deadline.try_once || !others_wait(&wish.target)) {
+    if let Some(device) = known.filter(|_| wish.patience.deadline.try_once || !others_wait(&wish.target)) {
         match lockfile::attempt(&wish.target, Some(device))? {
             Try::Granted(file) => {
                 let state = owner::read(&file);
@@ -66,7 +42,7 @@ pub(crate) fn lock(wish: &mut Wish<'_>) -> Result<(LockFile, State), Error> {
             Try::Busy(file) if handle::is_held_by(&table().held, wish.thread, file.id()) => {
                 return Err(Error::Deadlock(file.path().to_owned()));
             }
-            Try::Busy(file) if wish.deadline.try_once => {
+            Try::Busy(file) if wish.patience.deadline.try_once => {
                 return Err(timeout(wish, Some(&Busy::of(&file, None))))
             }
             Try::Busy(file) => current = Some(file.id()),
@@ -82,25 +58,17 @@ fn others_wait(target: &Target) -> bool {
 }
 
 fn stand_in_queue(wish: &mut Wish<'_>, current: Option<FileId>) -> Result<(LockFile, State), Error> {
-    let signals = wish.interruptible.then(SignalsBlocked::new);
-    let waiter = Waiter::new(wish.thread, wish.deadline.try_once, wish.interruptible);
+    let Patience { interruptible, .. } = wish.patience;
+    let signals = wish.patience.signals();
+    let waiter = Waiter::new(wish.thread, wish.patience.deadline.try_once, interruptible);
     let waiter = waiter.map_err(|source| Error::system("wait for", &wish.target.cache, source))?;
     let waiter = Arc::new(waiter);
     queue::join(&wish.target, current, &waiter)?;
     // Found out now, while there is time, and not between the grant and the return.
     process::own_record();
-    let limit = match wish.deadline.try_once {
-        true => Some(wish.deadline.started + FIRST_ANSWER),
-        false => wish.deadline.at,
-    };
-    let mut next_call =
-        wish.progress.as_ref().and_then(|progress| wish.deadline.started.checked_add(progress.every));
+    let limit = wish.patience.limit();
     loop {
-        let until = match (limit, next_call) {
-            (Some(limit), Some(next_call)) => Some(limit.min(next_call)),
-            (limit, next_call) => limit.or(next_call),
-        };
-        let end = waiter.wait(until, signals.as_ref());
+        let end = waiter.wait(wish.patience.next_event(), &signals);
         match end.map_err(|source| Error::system("wait for", &wish.target.cache, source)) {
             Ok(WaitEnd::Rung) => {
                 if let Some(outcome) = waiter.take() {
@@ -116,7 +84,10 @@ fn stand_in_queue(wish: &mut Wish<'_>, current: Option<FileId>) -> Result<(LockF
             }
             Ok(WaitEnd::TimedOut) => {
                 let pid = sys::process_id();
-                let go_on = report(wish, &waiter, signals.as_ref());
+                let holder =
+                    holder(queue::busy(&waiter).as_deref(), Look::Thorough { likely: wish.last_holder });
+                wish.last_holder = holder.processes.first().map(|first| first.pid);
+                let go_on = wish.patience.show(&Blocker::Holder(holder), &signals);
                 if sys::process_id() != pid {
                     // The callback forked, and this is the child: nobody will ever serve this waiter here.
                     mem::forget(waiter);
@@ -126,8 +97,6 @@ fn stand_in_queue(wish: &mut Wish<'_>, current: Option<FileId>) -> Result<(LockF
                     queue::leave(&waiter);
                     return Err(Error::Cancelled(wish.target.cache.clone()));
                 }
-                let every = wish.progress.as_ref().map(|progress| progress.every);
-                next_call = every.and_then(|every| Instant::now().checked_add(every));
             }
             Ok(WaitEnd::Interrupted) => {
                 queue::leave(&waiter);
@@ -155,32 +124,13 @@ fn finish(wish: &Wish<'_>, outcome: Outcome) -> Result<(LockFile, State), Error>
     }
 }
 
-/// Shows the caller its wait; false if it wants no more of it.
-fn report(wish: &mut Wish<'_>, waiter: &Arc<Waiter>, signals: Option<&SignalsBlocked>) -> bool {
-    let Some(progress) = &mut wish.progress else { return true };
-    let look = Look::Thorough { likely: wish.last_holder };
-    let holder = holder(queue::busy(waiter).as_deref(), look);
-    wish.last_holder = holder.processes.first().map(|first| first.pid);
-    let waiting = Waiting {
-        waited: wish.deadline.started.elapsed(),
-        remaining: wish.deadline.remaining(),
-        holder: &holder,
-    };
-    let _unblocked = signals.map(SignalsBlocked::lifted);
-    (progress.call)(&waiting)
-}
-
 fn timeout(wish: &Wish<'_>, busy: Option<&Busy>) -> Error {
-    let look = match wish.deadline.try_once {
+    let look = match wish.patience.deadline.try_once {
         true => Look::Quick,
         false => Look::Thorough { likely: wish.last_holder },
     };
-    Error::Timeout {
-        path: busy.map_or_else(|| lock_of(&wish.target), |busy| busy.path.clone()),
-        waited: wish.deadline.started.elapsed(),
-        holder: Box::new(holder(busy, look)),
-        note: wish.deadline.note.clone(),
-    }
+    let path = busy.map_or_else(|| lock_of(&wish.target), |busy| busy.path.clone());
+    wish.patience.timeout(path, Blocker::Holder(holder(busy, look)))
 }
 
 fn holder(busy: Option<&Busy>, look: Look) -> Holder {

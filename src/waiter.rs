@@ -77,22 +77,17 @@ impl Waiter {
         self.outcome().take()
     }
 
-    /// Waits to be told, or for the instant to come; with `signals`, also for a signal.
-    pub(crate) fn wait(
-        &self,
-        until: Option<Instant>,
-        signals: Option<&SignalsBlocked>,
-    ) -> io::Result<WaitEnd> {
-        match (&self.bell, signals) {
-            (Bell::Pipe { reader, .. }, Some(signals)) => {
-                let end = sys::wait_readable(reader, until, signals)?;
+    /// Waits to be told, or for the instant to come; if interruptible, also for one of the signals.
+    pub(crate) fn wait(&self, until: Option<Instant>, signals: &SignalsBlocked) -> io::Result<WaitEnd> {
+        match &self.bell {
+            Bell::Condition(condition) => Ok(self.wait_condition(condition, until)),
+            Bell::Pipe { reader, .. } => {
+                let end = sys::wait_readable(Some(reader), until, signals)?;
                 if end == WaitEnd::Rung {
                     let _ = (&**reader).read(&mut [0]);
                 }
                 Ok(end)
             }
-            (Bell::Condition(condition), _) => Ok(self.wait_condition(condition, until)),
-            (Bell::Pipe { .. }, None) => Err(io::ErrorKind::InvalidInput.into()),
         }
     }
 

@@ -114,7 +114,7 @@ fn read_only_and_unreadable_directories_go_too() {
     if unsafe { libc::geteuid() } == 0 {
         let chown = Command::new("chown").args(["-R", "65534:65534"]).arg(directory.path()).status().unwrap();
         assert!(chown.success());
-        let mut agent = unprivileged_agent(directory.path());
+        let mut agent = agent_of(NOBODY, directory.path());
         let reply = agent.ask(&format!("clear {} 0", cache.display()));
         assert_eq!(reply.code, OK, "{}", reply.text);
     } else {
@@ -126,18 +126,9 @@ fn read_only_and_unreadable_directories_go_too() {
     assert!(left.iter().all(|name| !name.to_string_lossy().starts_with(".jitlock")), "{left:?}");
 }
 
-/// An agent of nobody's, with its program where nobody can read it.
-fn unprivileged_agent(directory: &Path) -> Agent {
-    std::fs::copy(library(), directory.join("libjitlock.so.0")).unwrap();
-    std::fs::copy(program("agent"), directory.join("agent")).unwrap();
-    let mut command = Command::new("setpriv");
-    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(directory.join("agent"));
-    Agent::spawn(command.env("LD_LIBRARY_PATH", directory))
-}
-
 #[test]
 fn what_will_not_go_is_named() {
-    if unsafe { libc::geteuid() } != 0 {
+    if !is_root() {
         skip!("needs root, to make a directory that its user may not empty");
     }
     let (directory, cache) = scratch();
@@ -147,7 +138,7 @@ fn what_will_not_go_is_named() {
     };
     chown(directory.path(), "65534:65534");
     chown(&cache.join("a/b"), "0:0");
-    let mut agent = unprivileged_agent(directory.path());
+    let mut agent = agent_of(NOBODY, directory.path());
     let reply = agent.ask(&format!("clear {} 0", cache.display()));
     assert_eq!(reply.code, Code::Permission as i32);
     assert!(reply.text.contains("cache/a/b"), "{}", reply.text);
@@ -233,15 +224,6 @@ fn a_cache_that_contains_its_lock_file_is_not_cleared() {
     release(lock).unwrap();
 }
 
-/// An agent with a mount at the path, in a mount namespace of its own; none where that is not allowed.
-fn agent_with_mount(script: &str, path: &Path) -> Option<Agent> {
-    let allowed = Command::new("unshare").args(["-m", "true"]).status().is_ok_and(|status| status.success());
-    let mut command = Command::new("unshare");
-    let script = format!("{script} && exec \"$0\"");
-    command.args(["-m", "--propagation", "private", "sh", "-c", &script]).arg(program("agent")).arg(path);
-    allowed.then(|| Agent::spawn(&mut command))
-}
-
 #[test]
 fn a_mount_point_is_emptied_in_place() {
     let (_directory, cache) = scratch();
@@ -282,14 +264,14 @@ fn a_mount_in_the_cache_is_never_entered() {
 
 #[test]
 fn where_the_parent_may_not_be_written_the_cache_is_emptied_in_place() {
-    if unsafe { libc::geteuid() } != 0 {
+    if !is_root() {
         skip!("needs root, to be two users");
     }
     let (directory, cache) = scratch();
     fill(&cache);
     release(acquire(&cache, 0).unwrap()).unwrap();
     let mut agent = {
-        let agent = unprivileged_agent(directory.path());
+        let agent = agent_of(NOBODY, directory.path());
         assert!(Command::new("chown").args(["-R", "65534:65534"]).arg(&cache).status().unwrap().success());
         std::fs::set_permissions(cache.join("a"), PermissionsExt::from_mode(0o555)).unwrap();
         std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755)).unwrap();

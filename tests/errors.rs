@@ -61,8 +61,8 @@ fn unknown_flags_are_refused() {
 fn structures_state_their_size() {
     let (_directory, cache) = scratch();
     let lock = acquire(&cache, 0).unwrap();
-    let mut small =
-        capi::jitlock_info_t { struct_size: 4, previous_owner: 0, lost: 0, recorded: 0, fd: 0, waited_ns: 0 };
+    let mut small: capi::jitlock_info_t = unsafe { std::mem::zeroed() };
+    small.struct_size = 4;
     assert_eq!(unsafe { capi::jitlock_info(lock, &mut small) }, INVALID);
     assert!(last_message().contains("jitlock_info_t.struct_size is 4"), "{}", last_message());
     release(lock).unwrap();

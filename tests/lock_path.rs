@@ -229,32 +229,6 @@ fn the_lock_file_is_made_as_the_umask_says_and_an_old_one_is_not_touched() {
     }
 }
 
-fn is_root() -> bool {
-    unsafe { libc::geteuid() == 0 }
-}
-
-/// An agent of another user. Its program lies where that user can read it.
-fn agent_of(uid: u32, directory: &Path) -> Agent {
-    let copy = directory.join("agent");
-    if !copy.exists() {
-        std::fs::copy(library(), directory.join("libjitlock.so.0")).unwrap();
-        std::fs::copy(program("agent"), &copy).unwrap();
-    }
-    let mut command = Command::new("setpriv");
-    command.args([format!("--reuid={uid}"), format!("--regid={uid}"), "--clear-groups".into()]).arg(copy);
-    Agent::spawn(command.env("LD_LIBRARY_PATH", directory))
-}
-
-/// A directory that every user may enter.
-fn open_scratch(mode: u32) -> (TempDir, PathBuf) {
-    let (directory, _) = scratch();
-    std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755)).unwrap();
-    let shared = directory.path().join("shared");
-    std::fs::create_dir(&shared).unwrap();
-    std::fs::set_permissions(&shared, PermissionsExt::from_mode(mode)).unwrap();
-    (directory, shared.join("cache"))
-}
-
 #[test]
 fn a_user_who_may_only_read_the_lock_file_waits_and_holds_like_anybody() {
     if !is_root() {

@@ -4,11 +4,11 @@ use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::unix::{check, kind_of, with_c_path};
-use super::{FileId, FileStat, Identity, KernelHolder, KernelHolders};
+use super::{FileId, FileStat, Identity, KernelHolder, KernelHolders, Openers, Process};
 
 /// Linux has a flag against updates of the access time, for which see there.
 pub(super) const KEEP_ACCESS_TIME: libc::c_int = 0;
@@ -41,24 +41,27 @@ pub(super) fn io_pipe() -> io::Result<(RawFd, RawFd)> {
     Ok((ends[0], ends[1]))
 }
 
-/// pselect(2) on one descriptor, with `mask` in force while it waits.
+/// pselect(2) on one descriptor, or none, with `mask` in force while it waits.
 pub(super) fn poll_unmasked(
-    descriptor: RawFd,
+    descriptor: Option<RawFd>,
     remaining: Option<Duration>,
     mask: &libc::sigset_t,
 ) -> io::Result<i32> {
-    if descriptor as usize >= libc::FD_SETSIZE {
-        return Err(io::Error::from_raw_os_error(libc::EMFILE));
-    }
-    // SAFETY: an all-zero set is an empty one, and the descriptor is below its size.
+    // SAFETY: an all-zero set is an empty one.
     let mut set: libc::fd_set = unsafe { std::mem::zeroed() };
-    // SAFETY: as above.
-    unsafe { libc::FD_SET(descriptor, &mut set) };
+    if let Some(descriptor) = descriptor {
+        if descriptor as usize >= libc::FD_SETSIZE {
+            return Err(io::Error::from_raw_os_error(libc::EMFILE));
+        }
+        // SAFETY: the descriptor is below the size of the set.
+        unsafe { libc::FD_SET(descriptor, &mut set) };
+    }
+    let count = descriptor.map_or(0, |descriptor| descriptor + 1);
     let limit = remaining.map(super::unix::timespec);
     let limit = limit.as_ref().map_or(std::ptr::null(), |limit| limit as *const libc::timespec);
     let none = std::ptr::null_mut();
     // SAFETY: every pointer outlives the call.
-    match unsafe { libc::pselect(descriptor + 1, &mut set, none, none, limit, mask) } {
+    match unsafe { libc::pselect(count, &mut set, none, none, limit, mask) } {
         -1 => Err(io::Error::last_os_error()),
         ready => Ok(ready),
     }
@@ -93,6 +96,39 @@ pub(crate) fn wall_clock(_start: u64) -> Option<SystemTime> {
 pub(crate) fn kernel_holders(_id: FileId) -> KernelHolders {
     KernelHolders::default()
 }
+
+/// Without a list of processes nobody's orphans can be seen.
+pub(crate) fn processes() -> Vec<Process> {
+    Vec::new()
+}
+
+pub(crate) fn places_of(_pid: u32) -> Option<Vec<PathBuf>> {
+    None
+}
+
+pub(crate) fn openers(_id: FileId, _except: Option<&File>) -> Openers {
+    Openers::default()
+}
+
+pub(crate) fn watch_process(_pid: u32) -> io::Result<File> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+pub(crate) fn after_boot(_ticks: u64) -> Option<Duration> {
+    None
+}
+
+pub(crate) fn since_boot() -> Duration {
+    Duration::ZERO
+}
+
+/// Leases are Linux's alone.
+pub(crate) fn sole_opener(_file: &File, _owner: u32) -> io::Result<Option<Lease>> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Never made.
+pub(crate) enum Lease {}
 
 pub(crate) fn holds(_pid: u32, _id: FileId) -> Option<KernelHolder> {
     None

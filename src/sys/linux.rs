@@ -1,15 +1,15 @@
-//! What only Linux tells: the kind of file system, who this process is, who has a file locked.
+//! System calls that only Linux has, or where it knows a better way.
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use super::unix::{check, kind_of, with_c_path};
-use super::{Dir, FileId, FileStat, Identity, KernelHolder, KernelHolders, Mode};
+use super::{FileId, FileStat};
 
 /// statfs(2) magic numbers of file systems that other hosts, or a user's daemon, may answer for.
 const REMOTE: [u32; 16] = [
@@ -91,13 +91,14 @@ pub(super) fn io_pipe() -> io::Result<(RawFd, RawFd)> {
     }
 }
 
-/// ppoll(2) on one descriptor, with `mask` in force while it waits.
+/// ppoll(2) on one descriptor, or none, with `mask` in force while it waits.
 pub(super) fn poll_unmasked(
-    descriptor: RawFd,
+    descriptor: Option<RawFd>,
     remaining: Option<Duration>,
     mask: &libc::sigset_t,
 ) -> io::Result<i32> {
-    let mut event = libc::pollfd { fd: descriptor, events: libc::POLLIN, revents: 0 };
+    // A negative descriptor is passed over.
+    let mut event = libc::pollfd { fd: descriptor.unwrap_or(-1), events: libc::POLLIN, revents: 0 };
     let limit = remaining.map(super::unix::timespec);
     let limit = limit.as_ref().map_or(std::ptr::null(), |limit| limit as *const libc::timespec);
     // SAFETY: one pollfd, and pointers that outlive the call.
@@ -139,7 +140,7 @@ pub(super) fn change_mode_of_child(parent: RawFd, name: &CStr, bits: libc::mode_
     // SAFETY: just made, and nobody else knows it.
     let child = unsafe { OwnedFd::from_raw_fd(descriptor) };
     let mode = super::dir::dir_stat(child.as_raw_fd())?.st_mode & 0o7777;
-    let path = CString::new(format!("/proc/self/fd/{}", child.as_raw_fd()))?;
+    let path = CString::new(format!("/proc/self/fd/{}", child.as_raw_fd())).unwrap_or_default();
     // SAFETY: a terminated path.
     check(unsafe { libc::chmod(path.as_ptr(), mode | bits) })
 }
@@ -187,232 +188,13 @@ fn page_wiped_on_fork() -> Option<*mut AtomicU32> {
     }
 }
 
-/// This process, as far as /proc tells; what it does not tell is left empty.
-pub(crate) fn identity() -> Identity {
-    Identity {
-        pid: std::process::id(),
-        group: super::unix::process_group(),
-        session: super::unix::session(),
-        start: start_ticks("self").unwrap_or(0),
-        pid_namespace: pid_namespace().unwrap_or(0),
-        boot: read_text(Path::new("/proc/sys/kernel/random/boot_id")).unwrap_or_default().trim().to_owned(),
-        host: super::unix::host_name(),
-        command: command("self"),
-    }
-}
-
-/// The command line of a process that still runs, arguments separated by spaces; its bare name for a kernel
-/// thread or a zombie.
-pub(crate) fn command_of(pid: u32) -> Vec<u8> {
-    command(&pid.to_string())
-}
-
-/// When a process that still runs was started, in clock ticks after boot.
-pub(crate) fn start_of(pid: u32) -> Option<u64> {
-    start_ticks(&pid.to_string())
-}
-
-/// When a process that started so many ticks after boot did, by the wall clock.
-pub(crate) fn wall_clock(start: u64) -> Option<SystemTime> {
-    // SAFETY: a plain query.
-    let ticks = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok().filter(|&ticks| ticks > 0)?;
-    // SAFETY: an all-zero timespec is valid; the call only writes to it.
-    let mut since_boot: libc::timespec = unsafe { std::mem::zeroed() };
-    // SAFETY: as above.
-    check(unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &mut since_boot) }).ok()?;
-    let since_boot = Duration::new(since_boot.tv_sec.try_into().ok()?, since_boot.tv_nsec.try_into().ok()?);
-    let start = Duration::from_millis(start.checked_mul(1000)? / ticks);
-    SystemTime::now().checked_sub(since_boot.saturating_sub(start))
-}
-
-/// Whether this process is the other one, which started so many ticks after boot, or descends from it.
-pub(crate) fn descends_from(other: u32, start: u64) -> bool {
-    let mut pid = process_id();
-    // Each look at a process costs, and nobody descends from one that started later.
-    while pid != other {
-        match parent_and_start(&pid.to_string()) {
-            Some((parent, own_start)) if own_start >= start && parent != 0 => pid = parent,
-            _ => return false,
-        }
-    }
-    true
-}
-
-fn command(process: &str) -> Vec<u8> {
-    let mut line = read_some(&format!("/proc/{process}/cmdline")).unwrap_or_default();
-    while line.last() == Some(&0) {
-        line.pop();
-    }
-    if line.is_empty() {
-        line = read_some(&format!("/proc/{process}/comm")).unwrap_or_default();
-        line.retain(|&byte| byte != b'\n');
-    }
-    for byte in &mut line {
-        if *byte == 0 {
-            *byte = b' ';
-        }
-    }
-    line
-}
-
-fn start_ticks(process: &str) -> Option<u64> {
-    parent_and_start(process).map(|(_, start)| start)
-}
-
-/// Fields 4 and 22 of /proc/PID/stat; the name in field 2 may hold spaces and parentheses of its own.
-fn parent_and_start(process: &str) -> Option<(u32, u64)> {
-    let stat = read_some(&format!("/proc/{process}/stat"))?;
-    let name_end = stat.iter().rposition(|&byte| byte == b')')?;
-    let mut fields = std::str::from_utf8(stat.get(name_end + 1..)?).ok()?.split_ascii_whitespace().skip(1);
-    let parent = fields.next()?.parse().ok()?;
-    Some((parent, fields.nth(17)?.parse().ok()?))
-}
-
-fn pid_namespace() -> Option<u64> {
-    let link = std::fs::read_link("/proc/self/ns/pid").ok()?;
-    link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()
-}
-
-/// Inode of the initial pid namespace: PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h. Only there
-/// does /proc/locks list every holder.
-const INITIAL_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
-
-/// Everybody who has the file locked. The pid in /proc/locks is the one that *took* the lock: it may be dead while a
-/// forked child keeps it, and inside a container it may be hidden or 0 (measured on 6.18). So each is asked itself, and
-/// if one does not confirm, all processes are.
-///
-/// Not for every try: reading /proc/locks waits for an RCU grace period, some milliseconds, and holds up every lock call
-/// of the machine meanwhile (`locks_start` in the kernel's fs/locks.c).
-pub(crate) fn kernel_holders(id: FileId) -> KernelHolders {
-    let listed = listed_holders(id);
-    let sees_all = listed.is_some() && pid_namespace() == Some(INITIAL_PID_NAMESPACE);
-    let listed = listed.unwrap_or_default();
-    let confirmed: Option<Vec<KernelHolder>> = listed.iter().map(|holder| holds(holder.pid, id)).collect();
-    let holders = match confirmed {
-        Some(confirmed) if sees_all || !confirmed.is_empty() => confirmed,
-        _ => every_process().filter_map(|pid| holds(pid, id)).collect(),
-    };
-    KernelHolders { complete: sees_all && (listed.is_empty() || !holders.is_empty()), holders }
-}
-
-/// The lines of /proc/locks about the file. One read is one consistent look, of a page at most (seq_file in the
-/// kernel); while a longer table is read, a lock that goes can hide another, so "nobody" is asked for again.
-fn listed_holders(id: FileId) -> Option<Vec<KernelHolder>> {
-    const LOOKS: usize = 5;
-    for _ in 0..LOOKS {
-        let (table, reads) = read_whole(Path::new("/proc/locks"), usize::MAX)?;
-        let text = String::from_utf8_lossy(&table);
-        let listed: Vec<KernelHolder> = text.lines().filter_map(|line| parse_lock_line(line, id)).collect();
-        if reads <= 1 || !listed.is_empty() {
-            return Some(listed);
-        }
-    }
-    Some(Vec::new())
-}
-
-fn every_process() -> impl Iterator<Item = u32> {
-    numbers_in(Path::new("/proc")).into_iter()
-}
-
-/// The entries of a directory of /proc that are named after a process or a descriptor.
-fn numbers_in(directory: &Path) -> Vec<u32> {
-    let entries = Dir::open(directory).and_then(|directory| directory.entries()).unwrap_or_default();
-    entries.iter().filter_map(|entry| entry.name.to_str().ok()?.parse().ok()).collect()
-}
-
-/// Whether one of the process's descriptors carries an flock on the file, by the kernel's word.
-pub(crate) fn holds(pid: u32, id: FileId) -> Option<KernelHolder> {
-    let descriptors = PathBuf::from(format!("/proc/{pid}/fdinfo"));
-    for number in numbers_in(&descriptors) {
-        let Some(info) = read_text(&descriptors.join(number.to_string())) else { continue };
-        for line in info.lines() {
-            let holder = line.strip_prefix("lock:\t").and_then(|line| parse_lock_line(line, id));
-            if let Some(holder) = holder {
-                return Some(KernelHolder { pid, ..holder });
-            }
-        }
-    }
-    None
-}
-
-/// A line of /proc/locks or fdinfo: `1: FLOCK  ADVISORY  WRITE 1234 fd:01:5678 0 EOF`, numbers of the device in
-/// hexadecimal. Waiters have an arrow after the number and hold nothing.
-fn parse_lock_line(line: &str, id: FileId) -> Option<KernelHolder> {
-    let mut fields = line.split_ascii_whitespace().skip(1);
-    if fields.next()? != "FLOCK" {
-        return None;
-    }
-    let mode = match fields.nth(1)? {
-        "WRITE" => Mode::Exclusive,
-        _ => Mode::Shared,
-    };
-    let pid = fields.next()?.parse().unwrap_or(0);
-    let mut file = fields.next()?.split(':');
-    let major = u32::from_str_radix(file.next()?, 16).ok()?;
-    let minor = u32::from_str_radix(file.next()?, 16).ok()?;
-    let inode: u64 = file.next()?.parse().ok()?;
-    (inode == id.inode && libc::makedev(major, minor) == id.device).then_some(KernelHolder { pid, mode })
-}
-
-fn read_text(path: &Path) -> Option<String> {
-    String::from_utf8(read_whole(path, usize::MAX)?.0).ok()
-}
-
-/// The first few kilobytes of a file of /proc, which may be as large as its process likes.
-fn read_some(path: &str) -> Option<Vec<u8>> {
-    read_whole(Path::new(path), 4096).map(|(bytes, _)| bytes)
-}
-
-/// What is in the file, up to `most` and a page, and how many reads it took.
-fn read_whole(path: &Path, most: usize) -> Option<(Vec<u8>, usize)> {
-    let mut file = File::open(path).ok()?;
-    let (mut bytes, mut page, mut reads) = (Vec::new(), [0; 4096], 0);
-    while bytes.len() < most {
-        match file.read(&mut page).ok()? {
-            0 => break,
-            length => bytes.extend_from_slice(page.get(..length)?),
-        }
-        reads += 1;
-    }
-    Some((bytes, reads))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const FILE: FileId = FileId { device: 0xfd01, inode: 5678 };
-
-    #[test]
-    fn a_lock_line_names_its_holder() {
-        let line = "1: FLOCK  ADVISORY  WRITE 1234 fd:01:5678 0 EOF";
-        assert_eq!(parse_lock_line(line, FILE), Some(KernelHolder { pid: 1234, mode: Mode::Exclusive }));
-        let reader = "2: FLOCK  ADVISORY  READ 7 fd:01:5678 0 EOF";
-        assert_eq!(parse_lock_line(reader, FILE), Some(KernelHolder { pid: 7, mode: Mode::Shared }));
-    }
-
-    #[test]
-    fn a_line_of_something_else_names_nobody() {
-        for line in [
-            "",
-            "1:",
-            "1: FLOCK",
-            "1: -> FLOCK  ADVISORY  WRITE 1234 fd:01:5678 0 EOF",
-            "1: POSIX  ADVISORY  WRITE 1234 fd:01:5678 0 EOF",
-            "1: FLOCK  ADVISORY  WRITE 1234 fd:02:5678 0 EOF",
-            "1: FLOCK  ADVISORY  WRITE 1234 fd:01:5679 0 EOF",
-            "1: FLOCK  ADVISORY  WRITE 1234 nonsense 0 EOF",
-        ] {
-            assert_eq!(parse_lock_line(line, FILE), None, "{line:?}");
-        }
-    }
-
-    #[test]
-    fn this_process_is_described() {
-        let me = identity();
-        assert_eq!(me.pid, std::process::id());
-        assert!(me.start > 0 && me.pid_namespace > 0 && !me.boot.is_empty() && !me.host.is_empty());
-        assert_eq!(start_of(me.pid), Some(me.start));
-        assert!(!me.command.is_empty());
+/// A descriptor that can be read once the process has ended; pidfd_open(2), Linux 5.3.
+pub(crate) fn watch_process(pid: u32) -> io::Result<File> {
+    // SAFETY: two integers.
+    let answer = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    match RawFd::try_from(answer) {
+        // SAFETY: just made, and nobody else knows it.
+        Ok(descriptor) if descriptor >= 0 => Ok(unsafe { File::from_raw_fd(descriptor) }),
+        _ => Err(io::Error::last_os_error()),
     }
 }

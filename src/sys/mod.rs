@@ -22,7 +22,11 @@ pub(crate) use dir::Dir;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod linux;
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub(crate) use linux::*;
+mod proc;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod lease;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(crate) use {lease::sole_opener, linux::*, proc::*};
 
 #[cfg(all(unix, not(any(target_os = "linux", target_os = "android"))))]
 mod bsd;
@@ -94,6 +98,25 @@ pub(crate) struct Identity {
     pub boot: String,
     pub host: String,
     pub command: Vec<u8>,
+}
+
+/// A process as the kernel lists it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Process {
+    pub pid: u32,
+    pub parent: u32,
+    pub group: u32,
+    pub session: u32,
+    /// As in [`Identity`].
+    pub start: u64,
+}
+
+/// Who has a file open.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Openers {
+    pub pids: Vec<u32>,
+    /// Whether nobody could have been missed on this host.
+    pub complete: bool,
 }
 
 /// A process that has a file locked now, by the kernel's word.

@@ -95,6 +95,12 @@ pub(crate) fn unlock(file: &File) -> io::Result<()> {
     fs2::FileExt::unlock(file)
 }
 
+/// unlink(2)
+pub(crate) fn unlink(path: &Path) -> io::Result<()> {
+    // SAFETY: a terminated path.
+    with_c_path(path, |path| check(unsafe { libc::unlink(path.as_ptr()) }))
+}
+
 /// mkdir(2), with every right that the umask leaves.
 pub(crate) fn make_directory(path: &Path) -> io::Result<()> {
     // SAFETY: a terminated path.
@@ -220,6 +226,16 @@ impl SignalsBlocked {
         SignalsBlocked::set(&all)
     }
 
+    /// Changes nothing: a wait with these ends at any signal that this thread would handle.
+    pub(crate) fn none() -> SignalsBlocked {
+        // SAFETY: an all-zero set is valid; without a new mask the call only reads the present one.
+        unsafe {
+            let mut before: libc::sigset_t = std::mem::zeroed();
+            libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), &mut before);
+            SignalsBlocked { before }
+        }
+    }
+
     /// The mask from before, for as long as the result lives.
     pub(crate) fn lifted(&self) -> SignalsBlocked {
         SignalsBlocked::set(&self.before)
@@ -249,16 +265,16 @@ pub(crate) fn pipe() -> io::Result<(File, File)> {
     Ok(unsafe { (File::from_raw_fd(read), File::from_raw_fd(write)) })
 }
 
-/// Waits until `bell` can be read, the deadline passes or a signal that was not blocked before `signals` was
-/// handled on this thread. A signal that comes just before the wait ends it too: `pselect` swaps the mask and
-/// waits in one step, and unlike most calls it is never restarted (signal(7)).
+/// Waits until `bell` can be read, if there is one, the deadline passes or a signal that was not blocked before
+/// `signals` was handled on this thread. A signal that comes just before the wait ends it too: `pselect` swaps the mask
+/// and waits in one step, and unlike most calls it is never restarted (signal(7)).
 pub(crate) fn wait_readable(
-    bell: &File,
+    bell: Option<&File>,
     deadline: Option<Instant>,
     signals: &SignalsBlocked,
 ) -> io::Result<WaitEnd> {
     let remaining = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-    match super::poll_unmasked(bell.as_raw_fd(), remaining, &signals.before) {
+    match super::poll_unmasked(bell.map(AsRawFd::as_raw_fd), remaining, &signals.before) {
         Ok(0) => Ok(WaitEnd::TimedOut),
         Ok(_) => Ok(WaitEnd::Rung),
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(WaitEnd::Interrupted),
@@ -282,5 +298,6 @@ pub(super) fn with_c_path<T>(path: &Path, call: impl FnOnce(&CStr) -> io::Result
         let terminated = CStr::from_bytes_with_nul(&buffer[..=bytes.len()]);
         return call(terminated.map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?);
     }
-    call(&CString::new(bytes)?)
+    let terminated = CString::new(bytes);
+    call(&terminated.map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?)
 }

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -66,6 +67,13 @@ static int keep_remaining(const jitlock_progress_t *progress, void *user) {
     return 1;
 }
 
+static volatile sig_atomic_t signals;
+
+static void count_signal(int signal) {
+    (void)signal;
+    signals++;
+}
+
 int main(void) {
     char line[8192], verb[32], path[4096];
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -88,14 +96,38 @@ int main(void) {
         } else if (!strcmp(verb, "clear-held")) {
             answer(jitlock_clear_held(handle), 0);
         } else if (!strcmp(verb, "info")) {
-            jitlock_info_t info = {sizeof info, 0, 0, 0, 0, 0};
+            jitlock_info_t info = {.struct_size = sizeof info};
             jitlock_status_t status = jitlock_info(handle, &info);
-            printf("%d %d %d %d %d\n", status, info.previous_owner, info.lost, info.recorded, info.fd);
+            printf("%d %d %d %d %d %d\n", status, info.previous_owner, info.lost, info.recorded, info.fd, info.baton);
         } else if (!strcmp(verb, "query")) {
-            jitlock_owner_t owner = {sizeof owner, 0, 0, 0, 0, 0, 0, 0, 0, {0}, {0}};
+            jitlock_owner_t owner = {.struct_size = sizeof owner};
             jitlock_status_t status = jitlock_query(path, &owner);
             printf("%d %d %u %" PRId64 " %" PRId64 " %d %d %s\n", status, owner.state, owner.holders, owner.pid,
                    owner.record_pid, owner.record_agrees, owner.is_ancestor, owner.command);
+        } else if (!strcmp(verb, "obstacles")) {
+            jitlock_owner_t owner = {.struct_size = sizeof owner};
+            jitlock_status_t status = jitlock_query(path, &owner);
+            printf("%d %d %" PRId64 " %u %" PRId64 "\n", status, owner.baton, owner.baton_pid, owner.orphans,
+                   owner.orphan_pid);
+        } else if (!strcmp(verb, "filebaton")) {
+            /* Torch before 2.14, with the flags and the mode of Python's os.open. */
+            printf("0 %d\n", open(path, O_CREAT | O_EXCL | O_CLOEXEC, 0777));
+        } else if (!strcmp(verb, "filelock")) {
+            /* Torch from 2.14 on. */
+            int file = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+            printf("0 %d\n", flock(file, LOCK_EX | LOCK_NB) ? -1 : file);
+        } else if (!strcmp(verb, "open")) {
+            printf("0 %d\n", open(path, O_RDONLY | O_CLOEXEC));
+        } else if (!strcmp(verb, "close")) {
+            printf("0 %d\n", close((int)handle));
+        } else if (!strcmp(verb, "count-signals")) {
+            struct sigaction action = {.sa_handler = count_signal};
+            for (int signal = 1; signal < NSIG; signal++)
+                if (signal != SIGCHLD && signal != SIGCONT)
+                    sigaction(signal, &action, NULL);
+            printf("0 0\n");
+        } else if (!strcmp(verb, "signals")) {
+            printf("0 %d\n", (int)signals);
         } else if (!strcmp(verb, "timeout-ms")) {
             printf("0 %" PRId64 "\n", jitlock_timeout_ms(strtod(path, NULL)));
         } else if (!strcmp(verb, "remaining")) {
@@ -119,7 +151,7 @@ int main(void) {
             /* The handle that the child must not be given is in the flags' place. */
             IN_CHILD(acquire_in_child(path, number, strtoull(strrchr(line, ' '), NULL, 10)));
         } else if (!strcmp(verb, "fork-info")) {
-            jitlock_info_t info = {sizeof info, 0, 0, 0, 0, 0};
+            jitlock_info_t info = {.struct_size = sizeof info};
             IN_CHILD(jitlock_info(handle, &info));
         } else if (!strcmp(verb, "fork-sleep") || !strcmp(verb, "clone-sleep")) {
             /* A child that lives until it is killed: through the fork handlers, or past them. */

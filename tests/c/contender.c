@@ -79,7 +79,7 @@ static void *contend(void *argument) {
         jitlock_t lock;
         if (jitlock_acquire(cache, 60000, &lock) != JITLOCK_OK)
             fail(jitlock_last_error_message());
-        jitlock_info_t info = {sizeof info, 0, 0, 0, 0, 0};
+        jitlock_info_t info = {.struct_size = sizeof info};
         if (jitlock_info(lock, &info) != JITLOCK_OK)
             fail("info");
         if (read_number(dirty) && info.previous_owner != JITLOCK_PREVIOUS_DIED)

@@ -114,6 +114,10 @@ pub fn info(lock: u64) -> Answer<capi::jitlock_info_t> {
     answer(unsafe { capi::jitlock_info(lock, &mut info) }, ()).map(|()| info)
 }
 
+pub fn remove_stale_baton(lock: u64, build_dir: &Path, timeout_ms: i64) -> Answer<()> {
+    answer(unsafe { capi::jitlock_remove_stale_baton(lock, c_path(build_dir).as_ptr(), timeout_ms) }, ())
+}
+
 pub fn query(cache: &Path) -> Answer<capi::jitlock_owner_t> {
     let mut owner: capi::jitlock_owner_t = unsafe { std::mem::zeroed() };
     owner.struct_size = std::mem::size_of_val(&owner);
@@ -281,10 +285,88 @@ impl Drop for Agent {
     }
 }
 
-/// Whether a task of the process sleeps in flock(2): it stands in the kernel's queue.
-pub fn waits_in_kernel(pid: u32) -> bool {
+/// A process that nobody waits for: killed when dropped.
+pub struct Stray(pub u32);
+
+impl Stray {
+    /// Left behind by the agent, in its session and group, working in the directory.
+    pub fn of(agent: &mut Agent, directory: &Path, command: &str) -> Stray {
+        let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("stray-of-{}", agent.pid()));
+        let (directory, shown) = (directory.display(), file.display());
+        let start = format!("(cd {directory} && {command}) >/dev/null 2>&1 </dev/null & echo $! >{shown}");
+        agent.ask(&format!("system {start}"));
+        let pid = std::fs::read_to_string(&file).unwrap().trim().parse().unwrap();
+        std::fs::remove_file(file).unwrap();
+        Stray(pid)
+    }
+
+    pub fn kill(&self) {
+        unsafe { libc::kill(self.0 as i32, libc::SIGKILL) };
+    }
+}
+
+impl Drop for Stray {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Whether this process may do what root may.
+pub fn is_root() -> bool {
+    unsafe { libc::geteuid() == 0 }
+}
+
+pub const NOBODY: u32 = 65534;
+
+/// An agent of another user. Its program lies where that user can read it.
+pub fn agent_of(uid: u32, directory: &Path) -> Agent {
+    let copy = directory.join("agent");
+    if !copy.exists() {
+        std::fs::copy(library(), directory.join("libjitlock.so.0")).unwrap();
+        std::fs::copy(program("agent"), &copy).unwrap();
+    }
+    let mut command = Command::new("setpriv");
+    command.args([format!("--reuid={uid}"), format!("--regid={uid}"), "--clear-groups".into()]).arg(copy);
+    Agent::spawn(command.env("LD_LIBRARY_PATH", directory))
+}
+
+/// A directory that every user may enter.
+pub fn open_scratch(mode: u32) -> (TempDir, PathBuf) {
+    let (directory, _) = scratch();
+    std::fs::set_permissions(directory.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let shared = directory.path().join("shared");
+    std::fs::create_dir(&shared).unwrap();
+    std::fs::set_permissions(&shared, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    (directory, shared.join("cache"))
+}
+
+/// An agent with a mount at the path, in a mount namespace of its own; none where that is not allowed.
+pub fn agent_with_mount(script: &str, path: &Path) -> Option<Agent> {
+    let mut command = Command::new("unshare");
+    let script = format!("{script} && exec \"$0\"");
+    command.args(["-m", "--propagation", "private", "sh", "-c", &script]).arg(program("agent")).arg(path);
+    works("unshare", &["-m", "true"]).then(|| Agent::spawn(&mut command))
+}
+
+/// Whether a program and its arguments work here at all.
+pub fn works(program: &str, arguments: &[&str]) -> bool {
+    Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success())
+}
+
+/// An agent as the last of another program's arguments.
+pub fn agent_by(program: &str, arguments: &[&str]) -> Agent {
+    Agent::spawn(Command::new(program).args(arguments).arg(self::program("agent")))
+}
+
+/// Whether a task of the process sleeps in the call.
+pub fn sleeps_in(pid: u32, call: i64) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     tasks
         .map(|task| std::fs::read_to_string(task.path().join("syscall")).unwrap_or_default())
-        .any(|call| call.split(' ').next().and_then(|number| number.parse().ok()) == Some(libc::SYS_flock))
+        .any(|line| line.split(' ').next().and_then(|number| number.parse().ok()) == Some(call))
+}
+
+/// Whether a task of the process sleeps in flock(2): it stands in the kernel's queue.
+pub fn waits_in_kernel(pid: u32) -> bool {
+    sleeps_in(pid, libc::SYS_flock)
 }
