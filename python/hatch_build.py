@@ -1,0 +1,25 @@
+"""Puts the shared library into the wheel."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from packaging.tags import platform_tags
+
+
+class CargoHook(BuildHookInterface):
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if version == "editable":
+            # A checkout's own build is found beside the package.
+            return
+        crate = Path(self.root).parent
+        target = Path(self.directory) / "cargo"
+        command = ["cargo", "build", "--release", "--lib", "--locked", "--target-dir", str(target)]
+        subprocess.run(command, cwd=crate, check=True)
+        library = target / "release" / "libjitlock.so"
+        build_data["force_include"][str(library)] = "jitlock/libjitlock.so.0"
+        build_data["pure_python"] = False
+        build_data["tag"] = f"py3-none-{next(platform_tags())}"

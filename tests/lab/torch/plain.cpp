@@ -1,0 +1,1 @@
+extern "C" int add(int a, int b) { return a + b; }
