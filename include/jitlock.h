@@ -34,12 +34,21 @@
  * Signals. No handler is installed, helper threads block every signal, and no signal is sent. No function may be
  * called from a signal handler.
  *
+ * Torch. Whoever holds the lock exclusively is not in the way of torch's own lock in the cache, `<cache_dir>/lock`: an
+ * acquire removes a stale one and waits for one in use, and it waits for compilers that a dead owner left at work in
+ * the cache; see jitlock_remove_stale_baton(). Both within the deadline.
+ *
  * Lost locks. The lock is advisory: it excludes those who take it. Who deletes the lock file lets a second holder in;
  * that cannot be prevented, but jitlock_release() and jitlock_info() tell. Never delete it, not even "stale" ones:
  * there are none.
  *
  * Other hosts. On NFS and the like the lock is as good as the server's: it excludes other hosts where the mount has
  * locking on, this host only where it is mounted nolock or local_lock, and is JITLOCK_ERR_UNSUPPORTED where there is none.
+ *
+ * Environment. JITLOCK_TIMEOUT is the default timeout in seconds. JITLOCK_LOCK_DIR, an absolute path, has the lock
+ * files lie in that directory of this host, for caches on file systems whose locks cannot be trusted; it excludes only
+ * those on this host who have it set too. It is JITLOCK_ERR_PERMISSION if it is a symlink, another user's but root's, or
+ * writable for others without being sticky.
  *
  * Other tools. flock(1), Python's fcntl.flock, py-filelock and GPTQModel's build lock exclude each other and us on the
  * same path.

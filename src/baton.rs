@@ -6,7 +6,7 @@
 //! says so, and holds newcomers off until the file is gone. Nothing else is believed: no age, no pid.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -158,7 +158,7 @@ fn look(path: &Path, limit: Option<Instant>, remove: bool) -> Result<Verdict, Er
     answer.unwrap_or(Ok(Verdict::Unknown("its file system does not answer")))
 }
 
-fn examine(path: &PathBuf, remove: bool) -> Result<Verdict, Error> {
+fn examine(path: &Path, remove: bool) -> Result<Verdict, Error> {
     let inspect = |source| Error::system("inspect", path, source);
     loop {
         let found = match sys::stat_path(path) {

@@ -79,6 +79,14 @@ pub enum Error {
         /// The system's answer.
         source: io::Error,
     },
+    /// The environment's directory for lock files cannot be trusted.
+    #[error("JITLOCK_LOCK_DIR {} is refused: {why}", shown(.path))]
+    LockDirRefused {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// A name too long for its file system once `.lock` is appended.
     #[error("the lock path {} is too long for its file system: {source}", shown(.path))]
     NameTooLong {
@@ -115,6 +123,9 @@ pub enum Argument {
     /// An empty path.
     #[error("the path of the cache directory is empty")]
     EmptyPath,
+    /// A directory for lock files that is another one for each working directory.
+    #[error("JITLOCK_LOCK_DIR {} is no absolute path", shown(.0))]
+    LockDir(PathBuf),
     /// A path that has no sibling.
     #[error("{} has no parent directory to put a lock file in", shown(.0))]
     NoParent(PathBuf),
@@ -194,9 +205,10 @@ impl Error {
             Error::Deadlock(_) => Code::Deadlock,
             Error::Interrupted(_) => Code::Interrupted,
             Error::Cancelled(_) => Code::Cancelled,
-            Error::NotALockFile { .. } | Error::Denied { .. } | Error::ReadOnlyLock { .. } => {
-                Code::Permission
-            }
+            Error::NotALockFile { .. }
+            | Error::Denied { .. }
+            | Error::ReadOnlyLock { .. }
+            | Error::LockDirRefused { .. } => Code::Permission,
             Error::Unsupported { .. } => Code::Unsupported,
             Error::Lost(_) => Code::Lost,
             Error::System { source, .. } => match source.raw_os_error() {

@@ -79,7 +79,7 @@ pub struct Status {
 /// Who holds the lock of `cache`, and what else is in the way: asked without taking it and without write permission.
 pub fn query(cache: &Path, explicit: Option<&Path>) -> Result<Status, Error> {
     let explicit = explicit.map(lockfile::absolute).transpose()?;
-    let Paths { cache, lock, .. } = lockfile::paths(&lockfile::absolute(cache)?, explicit.as_deref())?;
+    let Paths { cache, lock, .. } = lockfile::paths(&lockfile::absolute(cache)?, explicit.as_deref(), false)?;
     let baton = baton::state(&cache)?;
     let file = match OwnFile::open(|| sys::open(&lock, Access::ReadOnly)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {

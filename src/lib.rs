@@ -5,7 +5,8 @@
 //!
 //! A path becomes a lock file (`lockfile`), which is waited for with a deadline that flock itself does not have
 //! (`wait`: the caller's side; `queue`: the one thread that asks the kernel). The new owner reads how the last one
-//! ended and writes its own name (`owner`), and gets a number for what it holds (`handle`). While it holds it, it may
+//! ended (`owner`), waits for what a dead one left at work (`orphans`) and for torch's own lock (`baton`), writes its
+//! name, and gets a number for what it holds (`handle`). While it holds it, it may
 //! clear the cache (`cache`). Then it gives the number back. `lock` puts these in order; `holder` answers everybody
 //! else's question of who has it; `process` is what one process remembers, and what a fork does to that.
 //!
@@ -19,6 +20,7 @@
 pub mod capi;
 mod lock;
 mod lockfile;
+mod lockdir;
 mod patience;
 mod wait;
 mod waiter;

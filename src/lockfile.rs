@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Argument, Error};
+use crate::lockdir;
 use crate::process::OwnFile;
 use crate::sys::{self, Access, FileId, FileStat, Kind, Mode};
 
@@ -56,13 +57,16 @@ pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Error> {
 
 /// `<cache>.lock`, a sibling of the cache, so that clearing the cache leaves it alone. All spellings of a cache
 /// agree: its last component is resolved here, its parents by the kernel. The cache need not exist.
-pub(crate) fn paths(cache: &Path, explicit: Option<&Path>) -> Result<Paths, Error> {
+pub(crate) fn paths(cache: &Path, explicit: Option<&Path>, may_make: bool) -> Result<Paths, Error> {
     let (cache, found) = resolve(cache)?;
     if let Some(lock) = explicit {
         return Ok(Paths { cache, found, lock: lock.to_owned() });
     }
     if cache.parent().is_none() {
         return Err(Argument::NoParent(cache).into());
+    }
+    if let Some(lock) = lockdir::lock_of(&cache, may_make)? {
+        return Ok(Paths { cache, found, lock });
     }
     let mut lock = OsString::with_capacity(cache.as_os_str().len() + SUFFIX.len());
     lock.push(&cache);
@@ -104,7 +108,7 @@ fn without_trailing_dots(path: &Path) -> &Path {
 /// One try, from the path to the lock, without waiting in any queue. `known_local` is the device of the local file
 /// system that the lock file was last seen on.
 pub(crate) fn attempt(target: &Target, known_local: Option<u64>) -> Result<Try, Error> {
-    let paths = paths(&target.cache, target.explicit.as_deref())?;
+    let paths = paths(&target.cache, target.explicit.as_deref(), true)?;
     let (file, access) = match open_or_create(&paths.lock, target.make_parents) {
         Err(Error::System { source, .. }) if is_passing(&source) => return Ok(Try::Moved),
         answer => answer?,
@@ -296,7 +300,7 @@ fn open_or_create(path: &Path, mut make_parents: bool) -> Result<(OwnFile, Acces
 fn make_directories(path: &Path) -> Result<(), Error> {
     let missing: Vec<&Path> = path.ancestors().take_while(|parent| sys::stat_path(parent).is_err()).collect();
     for parent in missing.into_iter().rev() {
-        match sys::make_directory(parent) {
+        match sys::make_directory(parent, 0o777) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 return Err(Error::system("create", parent, error));
             }

@@ -307,3 +307,50 @@ fn an_inline_extension_and_a_loader_of_ones_own_are_safe_as_well() {
         }
     }
 }
+
+/// `examples-c/torch_ext`: cold, warm, beside stale and living builders, forced.
+#[test]
+fn the_loader_in_cpp_builds_recovers_and_falls_back() {
+    for generation in for_each_generation!(Old) {
+        let (_directory, cache) = scratch();
+        let example = Path::new(ROOT).join("examples-c/torch_ext");
+        let python = format!("PYTHON={}", generation.python().display());
+        let run = |arguments: &str| {
+            let cache = format!("CACHE={}", cache.display());
+            let mut make = Command::new("make");
+            make.args(["-s", "-C", example.to_str().unwrap(), "run", &python, &cache]);
+            make.arg(format!("ARGS={arguments}")).env_remove("MAKEFLAGS").env_remove("CARGO_MAKEFLAGS");
+            let output = make.output().unwrap();
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+            said
+        };
+        let built = |said: &str| (said.contains("building"), said.contains("by torch"));
+
+        let mut holder = Agent::start();
+        let lock = holder.hold(&cache);
+        let said = run("--timeout 0.1");
+        let told = format!("pid {}", holder.pid());
+        assert!(said.contains("taking the fallback: timed out") && said.contains(&told), "{said}");
+        assert!(said.contains("by the fallback"), "{said}");
+        holder.release(lock);
+
+        assert_eq!(built(&run("")), (true, true), "cold");
+        assert_eq!(built(&run("")), (false, true), "warm");
+        let build_dir = fs::read_dir(&cache).unwrap().next().unwrap().unwrap().path();
+        fs::remove_file(build_dir.join("extension.so")).unwrap();
+        let mut torch = Agent::start();
+        torch.ask(&format!("filebaton {}", build_dir.join("lock").display()));
+        for arguments in ["--timeout 0.1", "--force-rebuild --timeout 0.1"] {
+            let said = run(arguments);
+            assert!(said.contains("torch's own lock") && said.contains("by the fallback"), "{said}");
+        }
+        assert!(build_dir.join("lock").exists());
+        torch.kill();
+        assert_eq!(built(&run("")), (true, true), "after a killed builder");
+        assert!(!build_dir.join("lock").exists());
+        let said = run("--force-rebuild");
+        assert!(said.contains("the cache is deleted"), "{said}");
+        assert_eq!(built(&said), (true, true), "forced");
+    }
+}

@@ -101,10 +101,10 @@ pub(crate) fn unlink(path: &Path) -> io::Result<()> {
     with_c_path(path, |path| check(unsafe { libc::unlink(path.as_ptr()) }))
 }
 
-/// mkdir(2), with every right that the umask leaves.
-pub(crate) fn make_directory(path: &Path) -> io::Result<()> {
+/// mkdir(2); of the mode, what the umask leaves.
+pub(crate) fn make_directory(path: &Path, mode: libc::mode_t) -> io::Result<()> {
     // SAFETY: a terminated path.
-    with_c_path(path, |path| check(unsafe { libc::mkdir(path.as_ptr(), 0o777) }))
+    with_c_path(path, |path| check(unsafe { libc::mkdir(path.as_ptr(), mode) }))
 }
 
 /// What kind of file the mode of a stat or statx says it is.
@@ -164,6 +164,12 @@ pub(crate) fn at_fork(
         0 => Ok(()),
         error => Err(io::Error::from_raw_os_error(error)),
     }
+}
+
+/// The user whose rights this process has.
+pub(crate) fn user() -> u32 {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::geteuid() }
 }
 
 pub(super) fn process_group() -> u32 {

@@ -320,6 +320,10 @@ pub const NOBODY: u32 = 65534;
 
 /// An agent of another user. Its program lies where that user can read it.
 pub fn agent_of(uid: u32, directory: &Path) -> Agent {
+    Agent::spawn(&mut agent_command_of(uid, directory))
+}
+
+pub fn agent_command_of(uid: u32, directory: &Path) -> Command {
     let copy = directory.join("agent");
     if !copy.exists() {
         std::fs::copy(library(), directory.join("libjitlock.so.0")).unwrap();
@@ -327,7 +331,8 @@ pub fn agent_of(uid: u32, directory: &Path) -> Agent {
     }
     let mut command = Command::new("setpriv");
     command.args([format!("--reuid={uid}"), format!("--regid={uid}"), "--clear-groups".into()]).arg(copy);
-    Agent::spawn(command.env("LD_LIBRARY_PATH", directory))
+    command.env("LD_LIBRARY_PATH", directory);
+    command
 }
 
 /// A directory that every user may enter.

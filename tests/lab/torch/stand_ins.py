@@ -70,12 +70,9 @@ def main() -> None:
     # A symbol without a version is looked for in every library.
     plain = {name for name in homeless - defined if not name.startswith(("_Z", "Py", "_Py"))}
     PLACE.mkdir(parents=True, exist_ok=True)
+    functions[missing[0]] |= {(name, "") for name in plain}
     for name in missing:
-        build(
-            name,
-            functions[name] | ({(plain_name, "") for plain_name in plain} if name == missing[0] else set()),
-            versions[name],
-        )
+        build(name, functions[name], versions[name])
     print(f"{len(missing)} stand-ins in {PLACE}")
 
 
