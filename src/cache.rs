@@ -94,8 +94,12 @@ fn refuse_precious(paths: &Paths, cache: FileId) -> Result<(), Error> {
 
 /// Whether `path` is the directory or lies somewhere below it.
 pub(crate) fn lies_in(path: &Path, directory: FileId) -> bool {
-    let Ok(real) = std::fs::canonicalize(path) else { return false };
-    real.ancestors().any(|ancestor| sys::stat_path(ancestor).is_ok_and(|stat| stat.id == directory))
+    std::fs::canonicalize(path).is_ok_and(|real| real_lies_in(&real, directory))
+}
+
+/// The same of a path without symlinks.
+pub(crate) fn real_lies_in(path: &Path, directory: FileId) -> bool {
+    path.ancestors().any(|ancestor| sys::stat_path(ancestor).is_ok_and(|stat| stat.id == directory))
 }
 
 /// Moves everything into a hidden directory of the cache's own, all of it or nothing, and deletes that.

@@ -2,10 +2,10 @@
 //! cache for as long as the compile takes (measured with torch 1.13 and 2.15). They have none of our descriptors, so the
 //! kernel sees no holder: the record of their dead owner has to tell who they are.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::blocker::Blocker;
-use crate::cache::lies_in;
+use crate::cache::real_lies_in;
 use crate::error::Error;
 use crate::holder::{self, Process};
 use crate::lockfile::LockFile;
@@ -38,41 +38,44 @@ pub(crate) fn find(record: &Record, cache: &Path, lock: &Path, lock_id: FileId) 
     if !holder::is_from_here(record) {
         return Vec::new();
     }
-    let everybody = sys::processes();
-    let is_later = |process: &&sys::Process| {
+    let is_later = |process: &sys::Process| {
         // The kernel's tick is coarser than our clock.
         sys::after_boot(process.start + 1).is_some_and(|start| start >= record.since_boot)
     };
-    let is_relative =
-        |process: &&sys::Process| process.group == record.group || process.session == record.session;
-    let works_there = |process: &&sys::Process| match sys::places_of(process.pid) {
-        Some(places) => places.iter().any(|place| lies_in(place, directory.id)),
+    let works_there = |places: &Option<Vec<PathBuf>>, process: &sys::Process| match places {
+        Some(places) => places.iter().any(|place| real_lies_in(place, directory.id)),
         // Of another user: in doubt it is one, if it is of the very job.
         None => process.group == record.group,
     };
-    let parent_of = |process: &sys::Process| everybody.iter().find(|other| other.pid == process.parent);
-    let is_orphan = |process: &&sys::Process| {
+    // It waits for the lock, or is about to.
+    let is_waiting = |places: &Option<Vec<PathBuf>>| {
+        places.iter().flatten().any(|place| {
+            place.file_name() == lock.file_name()
+                && sys::stat_path(place).is_ok_and(|stat| stat.id == lock_id)
+        })
+    };
+    let is_orphan = |process: &sys::Process| {
         let mut process = *process;
         loop {
-            if sys::descends_from(process.pid, process.start) || has_open(process.pid, lock, lock_id) {
-                return false;
-            }
-            match parent_of(process) {
+            match sys::process_of(process.parent) {
                 // Orphans go to the first process, or to one that asked for them: not to the shell of the session.
                 Some(parent) if parent.pid == record.session && parent.pid != 1 => return false,
                 Some(parent) if is_later(&parent) => process = parent,
                 _ => return true,
             }
+            if sys::descends_from(process.pid, process.start) || is_waiting(&sys::places_of(process.pid)) {
+                return false;
+            }
         }
     };
-    let orphans = everybody.iter().filter(is_relative).filter(is_later).filter(works_there).filter(is_orphan);
-    orphans.map(|process| process.pid).collect()
-}
-
-/// Whether the process waits for the lock, or is about to.
-fn has_open(pid: u32, lock: &Path, id: FileId) -> bool {
-    let places = sys::places_of(pid).unwrap_or_default();
-    places.iter().any(|place| {
-        place.file_name() == lock.file_name() && sys::stat_path(place).is_ok_and(|stat| stat.id == id)
-    })
+    let mut orphans = sys::relatives(record.group, record.session);
+    orphans.retain(|process| {
+        // The dead one itself may take a while to be gone.
+        if process.pid == record.pid || !is_later(process) || sys::descends_from(process.pid, process.start) {
+            return false;
+        }
+        let places = sys::places_of(process.pid);
+        works_there(&places, process) && !is_waiting(&places) && is_orphan(process)
+    });
+    orphans.iter().map(|process| process.pid).collect()
 }

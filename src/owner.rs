@@ -129,7 +129,7 @@ impl OwnRecord {
 
 /// Seconds with three decimals, in fourteen bytes: after 1970, until the year 2286.
 fn moment(since: Duration) -> [u8; 14] {
-    let mut millis = since.as_millis();
+    let mut millis = since.as_secs() * 1000 + u64::from(since.subsec_millis());
     let mut text = *b"0000000000.000";
     for place in text.iter_mut().rev().filter(|place| **place != b'.') {
         *place += (millis % 10) as u8;

@@ -5,6 +5,7 @@
 //! Prints tables of medians, p99 and ratios, and whether each goal is met. With `--save` they go into the README, and the
 //! plot into `benches/compare.svg`; with `--quick` a tenth of the rounds shows that everything works. Ratios mean something on any machine; absolute figures on this one.
 
+mod floor;
 mod measure;
 mod peer;
 mod report;
@@ -13,7 +14,7 @@ use std::path::Path;
 
 use measure::Bench;
 use peer::Programs;
-use report::{goals_markdown, plot, Goal, Table};
+use report::{figure, goals_markdown, plot, Goal, Table};
 
 fn main() {
     let scratch = tempfile::Builder::new().prefix("jitlock-bench-").tempdir().unwrap();
@@ -49,7 +50,15 @@ fn main() {
         at_most("clear, x rm -rf", 1.0, clear.ratio("jitlock", "rm -rf")),
         at_most("size of the library, KiB", 450.0, Some(size)),
     ];
-    let verdict = goals_markdown(&goals);
+    let mut verdict = goals_markdown(&goals);
+    if let Some(floor) = floor::size(scratch.path()) {
+        verdict.push_str(&format!(
+            "\nOf the size, {} KiB are the standard library's: so much has any library that opens files, starts threads and \
+             catches panics, built with the same profile. {} KiB are ours.\n",
+            figure(floor),
+            figure(size - floor)
+        ));
+    }
     println!("{verdict}");
 
     if asked("--save") {

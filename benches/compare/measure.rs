@@ -38,7 +38,7 @@ impl Bench<'_> {
     pub fn uncontended(&self) -> Table {
         const EACH: usize = 250;
         let cache = self.cache("uncontended");
-        let kinds = [RAW, OURS, OURS_CTYPES, FILELOCK, BATON];
+        let kinds = [RAW, PROTOCOL, OURS, OURS_CTYPES, FILELOCK, BATON];
         let mut peers: Vec<Peer> = kinds.iter().filter_map(|&kind| self.programs.start(kind)).collect();
         let mut samples = vec![Vec::new(); peers.len()];
         let (mut fs2, mut fd_lock) = (Vec::new(), Vec::new());

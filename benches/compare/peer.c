@@ -21,6 +21,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -83,6 +84,34 @@ static void raw_give(const char *path, union lock *lock) {
     close(lock->descriptor);
 }
 
+/* The system calls of jitlock's protocol, each of which PROTOCOL.md gives a reason for, and nothing else: its floor. */
+#define LOOKED_AT (STATX_TYPE | STATX_MODE | STATX_INO | STATX_UID | STATX_NLINK)
+
+static int protocol_get(const char *path, int64_t millis, union lock *lock) {
+    static const char held[512] = "jitlock 1 held\n";
+    char record[512];
+    struct statx found;
+    (void)millis;
+    statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, LOOKED_AT, &found);
+    lock->descriptor = open(beside(path, ".lock"), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOATIME);
+    if (lock->descriptor < 0 || flock(lock->descriptor, LOCK_EX | LOCK_NB) != 0)
+        die("protocol");
+    statx(lock->descriptor, "", AT_EMPTY_PATH, LOOKED_AT, &found);
+    if (pread(lock->descriptor, record, sizeof record, 0) < 0)
+        die("pread");
+    statx(AT_FDCWD, beside(path, "/lock"), AT_SYMLINK_NOFOLLOW, LOOKED_AT, &found);
+    return pwrite(lock->descriptor, held, sizeof held, 0) == sizeof held;
+}
+
+static void protocol_give(const char *path, union lock *lock) {
+    struct statx found;
+    statx(AT_FDCWD, beside(path, ".lock"), AT_SYMLINK_NOFOLLOW, LOOKED_AT, &found);
+    if (pwrite(lock->descriptor, "free", 4, 10) != 4)
+        die("pwrite");
+    flock(lock->descriptor, LOCK_UN);
+    close(lock->descriptor);
+}
+
 static int poll_flock(const char *path, int64_t millis, union lock *lock, int interval) {
     int64_t limit = now() + millis * 1000000;
     lock->descriptor = open_lock(path);
@@ -127,6 +156,7 @@ static const struct kind {
     release *give;
 } kinds[] = {
     {"jitlock", jitlock_get, jitlock_give}, {"raw", raw_get, raw_give},      {"poll100", poll100_get, raw_give},
+    {"protocol", protocol_get, protocol_give},
     {"poll50", poll50_get, raw_give},       {"baton", baton_get, baton_give},
 };
 
