@@ -141,7 +141,9 @@ fn an_unrelated_process_in_the_cache_holds_nobody_up() {
     a_tick_passes();
     let mut owner = Agent::start();
     owner.hold(&cache);
-    let _session = Bystander::start("setsid", &["sleep", "1000"], &cache);
+    let session = Bystander::start("setsid", &["sleep", "1000"], &cache);
+    let pid = session.0.id() as i32;
+    eventually("it has a session of its own", || unsafe { libc::getsid(pid) } == pid);
     owner.kill();
     is_had_at_once(&cache);
 }

@@ -171,6 +171,8 @@ fn after_a_killed_builder_the_next_one_waits_for_its_compilers_and_builds() {
         // Somebody who happens to stand there holds nobody up.
         let mut bystander =
             Command::new("setsid").args(["sleep", "1000"]).current_dir(&site.build_dir).spawn().unwrap();
+        let pid = bystander.id() as i32;
+        eventually("it has a session of its own", || unsafe { libc::getsid(pid) } == pid);
         next.load(&site);
         eventually("the next one has the lock", || {
             query(&site.build_dir).unwrap().pid == next.0.pid().into()
