@@ -62,7 +62,7 @@ impl Bench<'_> {
     /// From a release, or from the death of the holder, until the next process has the lock.
     pub fn handoff(&self, by_death: bool) -> Table {
         let cache = self.cache("handoff");
-        let mut kinds = vec![RAW, OURS, FILELOCK, GPTQMODEL];
+        let mut kinds = vec![RAW, HELPER, OURS, FILELOCK, GPTQMODEL];
         if !by_death {
             kinds.push(BATON);
         }
@@ -101,12 +101,16 @@ impl Bench<'_> {
     /// Until the last of so many waiting processes, or threads of one process, has had the lock.
     pub fn convoy(&self, verb: &str, count: usize) -> Table {
         let cache = self.cache("convoy");
-        let kinds = if verb == "threads" { vec![RAW, OURS] } else { vec![RAW, OURS, POLL50, GPTQMODEL] };
+        let kinds = if verb == "threads" {
+            vec![RAW, HELPER, OURS]
+        } else {
+            vec![RAW, HELPER, OURS, POLL50, GPTQMODEL]
+        };
         let mut samples = vec![Vec::new(); kinds.len()];
         for round in 0..self.rounds(9) {
             for (kind, samples) in kinds.iter().zip(&mut samples) {
                 // The polling ones take long and hardly vary.
-                if round < 3 || *kind == RAW || *kind == OURS {
+                if round < 3 || [RAW, HELPER, OURS].contains(kind) {
                     let mut peer = self.programs.start(*kind).unwrap();
                     samples.extend(peer.ask(verb, &cache, count));
                 }

@@ -112,6 +112,43 @@ static void protocol_give(const char *path, union lock *lock) {
     close(lock->descriptor);
 }
 
+/* A wait with a deadline, in plain C: flock(2) has none, so a helper thread blocks in it, and wakes the caller. */
+struct helped {
+    pthread_mutex_t mutex;
+    pthread_cond_t had;
+    int descriptor;
+    int done;
+};
+
+static void *help(void *argument) {
+    struct helped *helped = argument;
+    flock(helped->descriptor, LOCK_EX);
+    pthread_mutex_lock(&helped->mutex);
+    helped->done = 1;
+    pthread_cond_signal(&helped->had);
+    pthread_mutex_unlock(&helped->mutex);
+    return NULL;
+}
+
+static int helper_get(const char *path, int64_t millis, union lock *lock) {
+    struct helped helped = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, open_lock(path), 0};
+    struct timespec limit;
+    pthread_t thread;
+    lock->descriptor = helped.descriptor;
+    if (flock(lock->descriptor, LOCK_EX | LOCK_NB) == 0)
+        return 1;
+    clock_gettime(CLOCK_REALTIME, &limit);
+    limit.tv_sec += millis / 1000 + 1;
+    if (pthread_create(&thread, NULL, help, &helped) != 0)
+        die("pthread_create");
+    pthread_mutex_lock(&helped.mutex);
+    while (!helped.done && pthread_cond_timedwait(&helped.had, &helped.mutex, &limit) == 0)
+        ;
+    pthread_mutex_unlock(&helped.mutex);
+    pthread_join(thread, NULL);
+    return 1;
+}
+
 static int poll_flock(const char *path, int64_t millis, union lock *lock, int interval) {
     int64_t limit = now() + millis * 1000000;
     lock->descriptor = open_lock(path);
@@ -156,7 +193,7 @@ static const struct kind {
     release *give;
 } kinds[] = {
     {"jitlock", jitlock_get, jitlock_give}, {"raw", raw_get, raw_give},      {"poll100", poll100_get, raw_give},
-    {"protocol", protocol_get, protocol_give},
+    {"protocol", protocol_get, protocol_give}, {"helper", helper_get, raw_give},
     {"poll50", poll50_get, raw_give},       {"baton", baton_get, baton_give},
 };
 

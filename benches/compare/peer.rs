@@ -26,6 +26,7 @@ const fn in_c(name: &'static str, command: &'static str) -> Kind {
 pub const OURS: Kind = in_c("jitlock", "jitlock");
 pub const RAW: Kind = in_c("raw flock(2)", "raw");
 pub const PROTOCOL: Kind = in_c("jitlock's system calls in plain C", "protocol");
+pub const HELPER: Kind = in_c("flock(2) in a helper thread, in plain C", "helper");
 pub const GPTQMODEL: Kind = in_c("GPTQModel's loop, 100 ms", "poll100");
 pub const POLL50: Kind = in_c("py-filelock's loop in C, 50 ms", "poll50");
 pub const BATON: Kind = in_c("FileBaton's rule, 100 ms", "baton");
