@@ -1,15 +1,10 @@
-# Versions below 1.0 are compatible if the minor version is the same, later ones if the major version is.
+# Below 1.0 the versions with the same minor number are compatible.
 set(PACKAGE_VERSION "0.1.0")
 
 if(PACKAGE_FIND_VERSION VERSION_GREATER PACKAGE_VERSION)
   set(PACKAGE_VERSION_COMPATIBLE FALSE)
-elseif(PACKAGE_FIND_VERSION_MAJOR EQUAL 0 AND PACKAGE_FIND_VERSION MATCHES "^0\\.([0-9]+)")
-  string(REGEX MATCH "^0\\.([0-9]+)" _jitlock_same "${PACKAGE_VERSION}")
-  if("${PACKAGE_FIND_VERSION}" MATCHES "^0\\.([0-9]+)" AND "${CMAKE_MATCH_0}" STREQUAL "${_jitlock_same}")
-    set(PACKAGE_VERSION_COMPATIBLE TRUE)
-  else()
-    set(PACKAGE_VERSION_COMPATIBLE FALSE)
-  endif()
+elseif(PACKAGE_FIND_VERSION_COUNT GREATER 1 AND NOT PACKAGE_FIND_VERSION_MINOR EQUAL 1)
+  set(PACKAGE_VERSION_COMPATIBLE FALSE)
 else()
   set(PACKAGE_VERSION_COMPATIBLE TRUE)
 endif()
