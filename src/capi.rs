@@ -424,7 +424,7 @@ pub unsafe extern "C" fn jitlock_remove_stale_baton(
 pub unsafe extern "C" fn jitlock_info(lock: jitlock_t, info: *mut jitlock_info_t) -> jitlock_status_t {
     answer(|| {
         // SAFETY: the caller's promise: null or a structure of the size that it states.
-        let size = unsafe { stated_size(info, "jitlock_info_t") }?;
+        let size = unsafe { stated_size(info, mem::offset_of!(jitlock_info_t, baton), "jitlock_info_t") }?;
         let known = lock::info(Handle(lock))?;
         let answer = jitlock_info_t {
             struct_size: size,
@@ -465,7 +465,7 @@ pub unsafe extern "C" fn jitlock_query(
 ) -> jitlock_status_t {
     answer(|| {
         // SAFETY: the caller's promise: null or a structure of the size that it states.
-        let size = unsafe { stated_size(owner, "jitlock_owner_t") }?;
+        let size = unsafe { stated_size(owner, mem::offset_of!(jitlock_owner_t, baton), "jitlock_owner_t") }?;
         // SAFETY: the caller's promise: null or a terminated string.
         let cache = unsafe { path(cache_dir, "cache_dir") }?;
         let known = holder::query(cache, None)?;
@@ -615,18 +615,18 @@ unsafe fn path<'a>(text: *const c_char, name: &'static str) -> Result<&'a Path, 
     Ok(Path::new(OsStr::from_bytes(bytes)))
 }
 
-/// The size that the caller states in the first field of a structure that it wants filled.
+/// The size that the caller states in the first field of a structure: at least that of the structure's first version, whose
+/// callers know no more.
 ///
 /// # Safety
 /// `structure` is null or begins with an initialised size.
-unsafe fn stated_size<T>(structure: *mut T, name: &'static str) -> Result<usize, Error> {
+unsafe fn stated_size<T>(structure: *const T, least: usize, name: &'static str) -> Result<usize, Error> {
     if structure.is_null() {
         return Err(Argument::Null(name).into());
     }
     // SAFETY: not null; the size is the first field of each of our structures.
     let size = unsafe { structure.cast::<usize>().read() };
-    // All fields of this version belong to the first one.
-    match size >= mem::size_of::<T>() {
+    match size >= least {
         true => Ok(size),
         false => Err(Argument::StructSize { name, size }.into()),
     }
@@ -659,13 +659,12 @@ unsafe fn read_options(options: *const jitlock_options_t) -> Result<jitlock_opti
         return Ok(copy);
     }
     // SAFETY: not null; the size is only read.
-    let size = unsafe { stated_size(options.cast_mut(), "jitlock_options_t") }?;
-    // SAFETY: the caller's structure is at least as long as ours, and any bytes are a valid one of ours.
-    unsafe {
-        ptr::copy_nonoverlapping(options.cast::<u8>(), (&mut copy as *mut jitlock_options_t).cast(), known)
+    let size = unsafe { stated_size(options, known, "jitlock_options_t") }?;
+    // SAFETY: the caller's structure has `size` bytes, at least as many as ours, and any bytes are a valid one of ours.
+    let rest = unsafe {
+        ptr::copy_nonoverlapping(options.cast::<u8>(), (&mut copy as *mut jitlock_options_t).cast(), known);
+        std::slice::from_raw_parts(options.cast::<u8>().add(known), size - known)
     };
-    // SAFETY: the caller's structure has `size` bytes.
-    let rest = unsafe { std::slice::from_raw_parts(options.cast::<u8>().add(known), size - known) };
     match rest.iter().all(|&byte| byte == 0) {
         true => Ok(copy),
         // A wish that this version does not know must not be passed over in silence.

@@ -71,6 +71,23 @@ fn structures_state_their_size() {
     assert_eq!(code(acquire_with(&cache, &options)), Code::InvalidArgument as i32);
 }
 
+/// A caller built against the first header, which knew nothing of torch's lock.
+#[test]
+fn shorter_structures_of_an_earlier_header_are_taken() {
+    let (_directory, cache) = scratch();
+    let lock = acquire(&cache, 0).unwrap();
+    let mut info: capi::jitlock_info_t = unsafe { std::mem::zeroed() };
+    (info.struct_size, info.baton) = (std::mem::offset_of!(capi::jitlock_info_t, baton), 77);
+    assert_eq!(unsafe { capi::jitlock_info(lock, &mut info) }, jitlock_status_t::JITLOCK_OK);
+    assert_eq!((info.recorded, info.baton), (1, 77), "what the caller does not know is not written");
+    let mut owner: capi::jitlock_owner_t = unsafe { std::mem::zeroed() };
+    (owner.struct_size, owner.baton_pid) = (std::mem::offset_of!(capi::jitlock_owner_t, baton), 77);
+    let name = c_path(&cache);
+    assert_eq!(unsafe { capi::jitlock_query(name.as_ptr(), &mut owner) }, jitlock_status_t::JITLOCK_OK);
+    assert_eq!((owner.pid, owner.baton_pid), (std::process::id().into(), 77));
+    release(lock).unwrap();
+}
+
 /// A caller built against a later header, whose structures are longer.
 #[test]
 fn longer_structures_are_taken_unless_they_ask_for_more() {

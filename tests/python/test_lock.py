@@ -16,6 +16,7 @@ import time
 import unittest
 
 import jitlock
+from jitlock import _native
 
 CHILD = """
 import sys, jitlock
@@ -238,12 +239,24 @@ sys.stdin.readline()
             child.stdin.flush()
         child.wait()
 
-    def test_structures_are_those_of_the_library(self):
-        """A wrong size is refused by the library, a wrong offset shows here."""
-        with jitlock.lock(self.cache) as held:
-            self.assertEqual(os.fstat(held.fileno()).st_ino, os.stat(self.cache + ".lock").st_ino)
+    def test_structures_and_numbers_are_those_of_the_library(self):
+        described = os.path.join(os.path.dirname(__file__), "..", "abi", f"{jitlock.abi_version()}.txt")
+        ours = {"options": _native.Options, "info": _native.Info, "owner": _native.Owner, "progress": _native.Progress}
+        structure, seen = None, 0
+        with open(described) as file:
+            for line in file:
+                name, *numbers = line.split() or [""]
+                if line.startswith("    "):
+                    field = getattr(structure, name)
+                    self.assertEqual([field.offset, field.size], [int(number) for number in numbers], line)
+                    seen += 1
+                elif name.startswith("jitlock_") and name.endswith("_t") and len(numbers) == 1:
+                    structure = ours[name[len("jitlock_") : -len("_t")]]
+                    self.assertEqual(ctypes.sizeof(structure), int(numbers[0]), line)
+                elif hasattr(_native, name.replace("JITLOCK_", "", 1)):
+                    self.assertEqual(getattr(_native, name.replace("JITLOCK_", "", 1)), int(numbers[0]), line)
+        self.assertGreater(seen, 30)
         self.assertEqual(jitlock.__version__, jitlock.version())
-        self.assertEqual(ctypes.sizeof(ctypes.c_size_t), 8)
 
 
 def is_waiting(pid):
