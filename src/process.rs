@@ -103,7 +103,7 @@ pub(crate) fn own_record() -> Arc<OwnRecord> {
     })
 }
 
-/// An open file that a forked child closes, and that is never open in a program the process executes.
+/// An open file, never to be dropped by one who holds the table, that a forked child closes, and that is never open in a program the process executes.
 #[derive(Debug)]
 pub(crate) struct OwnFile(ManuallyDrop<File>);
 

@@ -59,7 +59,14 @@ pub(crate) fn join(target: &Target, current: Option<FileId>, waiter: &Arc<Waiter
         queue.target == *target && (current.is_none() || file.is_none() || file == current)
     };
     let mut table = table();
-    if let Some(queue) = table.queues.iter_mut().rfind(serves) {
+    let Table { held, queues, .. } = &mut *table;
+    if let Some(queue) = queues.iter_mut().rfind(serves) {
+        // The helper told those who were there when it began to wait.
+        if let Some(busy) =
+            queue.busy.as_ref().filter(|busy| handle::is_held_by(held, waiter.thread, busy.id))
+        {
+            return Err(Error::Deadlock(busy.path.clone()));
+        }
         queue.waiters.push(waiter.clone());
         return Ok(());
     }
@@ -134,6 +141,8 @@ fn obtain(number: u64, target: &Target) -> Option<Result<LockFile, Error>> {
 /// Says that the lock is held: ends the wait of those who only try and of those who hold it themselves. False:
 /// nobody is left, and the queue is gone.
 fn announce(number: u64, target: &Target, file: &LockFile) -> bool {
+    // Whoever was told may be gone already: then its bell is closed here, which takes the table.
+    let mut told = Vec::new();
     let mut guard = table();
     let Table { held, queues, .. } = &mut *guard;
     let Some(index) = queues.iter().position(|queue| queue.number == number) else { return false };
@@ -147,6 +156,7 @@ fn announce(number: u64, target: &Target, file: &LockFile) -> bool {
             () => return true,
         };
         waiter.tell(outcome);
+        told.push(waiter.clone());
         false
     });
     if file.local {
@@ -169,19 +179,17 @@ fn anybody_waits(number: u64) -> bool {
 
 /// Hands the outcome to the first in the queue. False: nobody is left, and the queue is gone.
 fn deliver(number: u64, outcome: Outcome) -> bool {
+    // What is dropped last of all, since that takes the table: an outcome that nobody wants, or the bell of one who was told
+    // and is gone already.
+    let (mut unwanted, mut first) = (Some(outcome), None);
     let mut table = table();
-    let mut unwanted = Some(outcome);
     if let Some(queue) = table.queues.iter_mut().find(|queue| queue.number == number) {
         if !queue.waiters.is_empty() {
-            let first = queue.waiters.remove(0);
-            unwanted.take().into_iter().for_each(|outcome| first.tell(outcome));
+            let waiter = first.insert(queue.waiters.remove(0));
+            unwanted.take().into_iter().for_each(|outcome| waiter.tell(outcome));
         }
     }
-    let more = table.goes_on(number);
-    // Giving a lock back takes the table.
-    drop(table);
-    drop(unwanted);
-    more
+    table.goes_on(number)
 }
 
 impl Table {

@@ -2,7 +2,7 @@
 
 mod common;
 use common::*;
-use jitlock::capi;
+use jitlock::capi::{self, JITLOCK_INTERRUPTIBLE};
 use std::ffi::{c_int, c_void, CStr};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -296,4 +296,48 @@ fn a_stale_handle_is_asked_again_and_lasting_ones_end_with_the_deadline() {
         .sum();
     assert!(ticks <= 20, "{ticks} ticks of CPU: it spins");
     eventually("the helper is gone", || agent.ask("threads").value() == 1);
+}
+
+#[test]
+fn a_holder_is_told_that_it_waits_for_itself_though_others_wait_already() {
+    let (_directory, cache) = scratch();
+    let lock = acquire(&cache, 0).unwrap();
+    let waiter = {
+        let cache = cache.clone();
+        std::thread::spawn(move || release(acquire(&cache, 20_000).unwrap()).unwrap())
+    };
+    eventually("the helper waits", || waits_in_kernel(std::process::id()));
+    for timeout in [-1, 20_000, 0] {
+        assert_eq!(code(acquire(&cache, timeout)), Code::Deadlock as i32);
+    }
+    release(lock).unwrap();
+    waiter.join().unwrap();
+}
+
+/// A waiter that can be interrupted has a pipe, and whoever drops it last closes that: the waiter or the helper that served
+/// it. Neither may do so with the process's table in hand.
+#[test]
+fn waits_that_can_be_interrupted_end_whoever_closes_their_bells() {
+    const ROUNDS: usize = 300;
+    let (_directory, cache) = scratch();
+    let (done, all_done) = std::sync::mpsc::channel();
+    for timeout in [20_000, 20_000, 0, 0, 1] {
+        let (cache, done) = (cache.clone(), done.clone());
+        std::thread::spawn(move || {
+            for round in 0..ROUNDS {
+                // Another spelling each time is another path that nobody knows yet, so the first try is a helper's.
+                let spelling = cache.with_file_name(format!(".//{}cache", "./".repeat(round % 50)));
+                let lock = acquire_with(&spelling, &options(timeout, JITLOCK_INTERRUPTIBLE));
+                if let Ok(lock) = lock {
+                    let again = acquire_with(&spelling, &options(-1, JITLOCK_INTERRUPTIBLE));
+                    assert_eq!(code(again), Code::Deadlock as i32);
+                    release(lock).unwrap();
+                }
+            }
+            done.send(()).unwrap();
+        });
+    }
+    for _ in 0..5 {
+        all_done.recv_timeout(Duration::from_secs(60)).expect("somebody waits for ever");
+    }
 }
