@@ -82,7 +82,8 @@ class Protection:
         self.undo()
 
 
-_protection: Protection | None = None
+# A comment, since PyPy takes no annotated name for a global one.
+_protection = None  # type: Protection | None
 
 
 def protect(
