@@ -1,0 +1,3 @@
+module jitlock.example/lock
+
+go 1.19
