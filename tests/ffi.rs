@@ -185,3 +185,62 @@ fn all_of_them_count_together_and_lose_nothing() {
     }
     assert_eq!(std::fs::read_to_string(&counter).unwrap().trim(), (count * EACH).to_string());
 }
+
+/// The README's three lines of a language, in the least around them that makes a program, which leaves a lock file behind.
+fn snippet_runs(name: &str, program: &str, build: impl FnOnce(&Path), run: impl FnOnce(&Path) -> Command) {
+    let (directory, _) = scratch();
+    let source = program.replace("SNIPPET", &snippet(name));
+    let file = match name {
+        "java" => "Main.java".to_owned(),
+        _ => format!("main.{name}"),
+    };
+    std::fs::write(directory.path().join(file), source).unwrap();
+    build(directory.path());
+    let mut command = run(directory.path());
+    command.current_dir(directory.path()).env("LD_LIBRARY_PATH", library_directory());
+    finished(name, command.output().unwrap());
+    let record = std::fs::read_to_string(directory.path().join("cache/my_kernel.lock")).unwrap();
+    assert!(record.starts_with("jitlock 1 free"), "{name}: {record}");
+}
+
+#[test]
+fn the_snippets_of_the_readme_run() {
+    for language in languages() {
+        match language.name {
+            "Node.js" => snippet_runs(
+                "js",
+                "SNIPPET",
+                |_| {},
+                |_| {
+                    let mut command = Command::new("node");
+                    command.arg("main.js").envs(language.environment.iter().cloned());
+                    command
+                },
+            ),
+            "Java" => snippet_runs(
+                "java",
+                "import com.sun.jna.NativeLibrary;\nimport com.sun.jna.ptr.LongByReference;\nclass Main {\n\
+                 public static void main(String[] arguments) {\nLongByReference lock = new LongByReference();\nSNIPPET}\n}\n",
+                |_| {},
+                |_| {
+                    let mut command = Command::new("java");
+                    command.args(["-cp", "/usr/share/java/jna.jar", "Main.java"]);
+                    command
+                },
+            ),
+            "Go" => snippet_runs(
+                "go",
+                "package main\n\n// #cgo pkg-config: jitlock\n// #include <jitlock.h>\nimport \"C\"\n\nfunc main() {\n\
+                 path := C.CString(\"cache/my_kernel\")\nSNIPPET}\n",
+                |directory| std::fs::write(directory.join("go.mod"), "module snippet\n\ngo 1.19\n").unwrap(),
+                |_| {
+                    let place = scratch_of_cargo("go");
+                    let mut command = Command::new("go");
+                    command.args(["run", "."]).env("PKG_CONFIG_PATH", &place).env("GOCACHE", place.join("cache"));
+                    command
+                },
+            ),
+            _ => {}
+        }
+    }
+}

@@ -133,6 +133,29 @@ fn cmake_finds_it_shared_and_static_wherever_the_prefix_is_moved() {
 }
 
 #[test]
+fn three_lines_of_cmake_are_a_locked_build() {
+    if !works("cmake", &["--version"]) {
+        skip!("cmake is not installed");
+    }
+    let prefix = prefix_or_skip!();
+    let (directory, cache) = scratch();
+    let lines = snippet("cmake");
+    assert_eq!(lines.lines().count(), 3);
+    let project = format!("cmake_minimum_required(VERSION 3.13)\nproject(app CXX)\n{lines}");
+    std::fs::write(directory.path().join("CMakeLists.txt"), project).unwrap();
+    std::fs::copy(consumer().join("main.cpp"), directory.path().join("main.cpp")).unwrap();
+    let build = directory.path().join("build");
+    run(Command::new("cmake")
+        .arg("-S")
+        .arg(directory.path())
+        .arg("-B")
+        .arg(&build)
+        .arg(format!("-DCMAKE_PREFIX_PATH={}", prefix.display())));
+    run(Command::new("cmake").arg("--build").arg(&build));
+    works_as_a_program(&build.join("app"), &cache);
+}
+
+#[test]
 fn cmake_takes_the_versions_that_are_compatible() {
     if !works("cmake", &["--version"]) {
         skip!("cmake is not installed");

@@ -5,13 +5,6 @@ use common::*;
 use std::path::Path;
 use std::process::Command;
 
-/// The fenced block that follows `<!-- tested: NAME -->`.
-fn snippet(name: &str) -> String {
-    let readme = std::fs::read_to_string(Path::new(ROOT).join("README.md")).unwrap();
-    let (_, rest) = readme.split_once(&format!("<!-- tested: {name} -->\n```{name}\n")).unwrap();
-    rest.split_once("```").unwrap().0.to_owned()
-}
-
 #[test]
 fn the_c_snippet_compiles_and_runs() {
     let (directory, _) = scratch();
@@ -64,6 +57,28 @@ fn the_python_snippet_runs() {
     agent.hold(&directory.path().join("cache/my_kernel"));
     let refused = String::from_utf8(run().stderr).unwrap();
     assert!(refused.contains("TimeoutError: timed out after 0.05"), "{refused}");
+}
+
+#[test]
+fn the_cpp_snippet_builds_once() {
+    let (directory, _) = scratch();
+    let (first, rest) = snippet("cpp").split_once("\n\n").map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+    let program = format!(
+        "{first}\n#include <cstdio>\nint main() {{ bool built = false; auto is_ready = [&] {{ return built; }};\n\
+         auto build = [&] {{ built = true; }};\n{rest}\nstd::printf(\"%d\", mine); }}\n"
+    );
+    std::fs::write(directory.path().join("main.cpp"), program).unwrap();
+    let libraries = library_directory();
+    let mut compiler = Command::new("c++");
+    compiler
+        .args(["-std=c++11", "-Wall", "-Werror", "main.cpp", "-o", "main", "-I"])
+        .arg(Path::new(ROOT).join("include"));
+    compiler.args(["-L", libraries.to_str().unwrap(), "-ljitlock"]);
+    compiler.arg(format!("-Wl,-rpath,{}", libraries.display())).current_dir(directory.path());
+    assert!(compiler.status().unwrap().success());
+    let output = Command::new(directory.path().join("main")).current_dir(directory.path()).output().unwrap();
+    assert_eq!(output.stdout, b"1");
+    assert!(directory.path().join("cache/my_kernel.lock").exists());
 }
 
 #[test]

@@ -311,6 +311,13 @@ impl Drop for Stray {
     }
 }
 
+/// The fenced block of the README that follows `<!-- tested: NAME -->`.
+pub fn snippet(name: &str) -> String {
+    let readme = std::fs::read_to_string(Path::new(ROOT).join("README.md")).unwrap();
+    let (_, rest) = readme.split_once(&format!("<!-- tested: {name} -->\n```{name}\n")).unwrap();
+    rest.split_once("```").unwrap().0.to_owned()
+}
+
 /// Whether this process may do what root may.
 pub fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
