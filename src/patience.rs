@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use crate::blocker::Blocker;
 use crate::error::Error;
 use crate::policy::{Deadline, Timeout};
+use crate::process::OwnFile;
 use crate::sys::{self, SignalsBlocked, WaitEnd};
 
 /// A file system that nobody has heard of yet has so long to answer, even to a caller that only tries.
@@ -143,9 +144,9 @@ impl<'a> Patience<'a> {
                     return Err(Error::Cancelled(obstacle.path));
                 }
             }
-            let process = obstacle.process.and_then(|pid| sys::watch_process(pid).ok());
+            let process = obstacle.process.and_then(|pid| OwnFile::open(|| sys::watch_process(pid)).ok());
             let until = self.next_event().map_or(now + pause, |event| event.min(now + pause));
-            let end = sys::wait_readable(process.as_ref(), Some(until), &signals);
+            let end = sys::wait_readable(process.as_deref(), Some(until), &signals);
             match end.map_err(|source| Error::system("wait for", &obstacle.path, source))? {
                 WaitEnd::Interrupted if self.interruptible => return Err(Error::Interrupted(obstacle.path)),
                 _ => pause = LONGEST_PAUSE.min(pause * 2),
