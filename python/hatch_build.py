@@ -15,7 +15,9 @@ class CargoHook(BuildHookInterface):
         if version == "editable":
             # A checkout's own build is found beside the package.
             return
-        crate = Path(self.root).parent
+        # Of a source distribution, or of a checkout.
+        crates = (Path(self.root) / "crate", Path(self.root).parent)
+        crate = next(crate for crate in crates if (crate / "Cargo.toml").exists())
         target = Path(self.directory) / "cargo"
         command = ["cargo", "build", "--release", "--lib", "--locked", "--target-dir", str(target)]
         subprocess.run(command, cwd=crate, check=True)

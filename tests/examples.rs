@@ -41,7 +41,7 @@ fn bad_arguments_are_one_line_and_status_two() {
     // The other test may be about to replace it.
     let (directory, _) = scratch();
     let loader = directory.path().join("jit_loader");
-    std::fs::copy(format!("{ROOT}/examples-c/build/jit_loader"), &loader).unwrap();
+    copy_program(format!("{ROOT}/examples-c/build/jit_loader").as_ref(), &loader);
     for arguments in [&[][..], &["-n", "1", "cache", "x.c"], &["-n", "many", "cache", "x.c"], &["cache"]] {
         let output = Command::new(&loader)
             .env("LD_LIBRARY_PATH", format!("{ROOT}/examples-c/build"))

@@ -323,6 +323,12 @@ pub fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
+/// By another process: while this one had the copy open for writing, a fork of another test's could inherit that, and then the
+/// copy cannot be executed (ETXTBSY).
+pub fn copy_program(from: &Path, to: &Path) {
+    assert!(Command::new("cp").arg(from).arg(to).status().unwrap().success());
+}
+
 pub const NOBODY: u32 = 65534;
 
 /// An agent of another user. Its program lies where that user can read it.
@@ -333,8 +339,8 @@ pub fn agent_of(uid: u32, directory: &Path) -> Agent {
 pub fn agent_command_of(uid: u32, directory: &Path) -> Command {
     let copy = directory.join("agent");
     if !copy.exists() {
-        std::fs::copy(library(), directory.join("libjitlock.so.0")).unwrap();
-        std::fs::copy(program("agent"), &copy).unwrap();
+        copy_program(&library(), &directory.join("libjitlock.so.0"));
+        copy_program(&program("agent"), &copy);
     }
     let mut command = Command::new("setpriv");
     command.args([format!("--reuid={uid}"), format!("--regid={uid}"), "--clear-groups".into()]).arg(copy);
