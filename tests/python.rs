@@ -7,12 +7,15 @@ use std::process::Command;
 
 fn python(arguments: &[&str]) {
     let root = Path::new(ROOT);
+    // The examples do not clean up, to be short.
+    let (temporary, _) = scratch();
     let output = Command::new("python3")
         .args(arguments)
         .current_dir(root.join("tests/python"))
         .env("PYTHONPATH", root.join("python"))
         .env("JITLOCK_LIBRARY", library())
         .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("TMPDIR", temporary.path())
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
