@@ -75,8 +75,11 @@ fn failures_of_every_kind_leave_no_thread_and_no_descriptor() {
         assert_eq!(agent.ask(&format!("clear {} 0", cache.display())).code, Code::Timeout as i32);
         assert_eq!(agent.release(7).code, Code::InvalidHandle as i32);
     };
+    // Long enough for the helper to stand in the kernel's queue, where it stays.
+    agent.send(&format!("acquire {} 1000", cache.display()));
+    eventually("the helper waits", || waits_in_kernel(agent.pid()));
+    assert_eq!(agent.reply().code, Code::Timeout as i32);
     kinds(&mut agent);
-    eventually("the pending helper settles", || waits_in_kernel(agent.pid()));
     let before = count(&mut agent);
     for _ in 0..300 {
         kinds(&mut agent);
