@@ -29,16 +29,6 @@ pub enum Blocker {
     },
 }
 
-impl Blocker {
-    /// The processes in the way, as far as they can be seen.
-    pub fn processes(&self) -> &[Process] {
-        match self {
-            Blocker::Holder(holder) => &holder.processes,
-            Blocker::Orphans { processes, .. } | Blocker::Baton { processes, .. } => processes,
-        }
-    }
-}
-
 impl fmt::Display for Blocker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -195,12 +195,11 @@ fn take(options: Options<'_>, thread: Option<Thread>, purpose: Purpose) -> Resul
     }
     process::watch_forks()
         .map_err(|source| Error::system("watch the forks of", Path::new("this process"), source))?;
-    let cache = lockfile::absolute(options.cache)?;
     let mode = if options.shared { Mode::Shared } else { Mode::Exclusive };
     let mut wish = Wish {
         patience: Patience::new(options.timeout, options.interruptible, options.progress),
         target: Target {
-            cache,
+            cache: lockfile::absolute(options.cache)?,
             explicit: options.lock_path.map(lockfile::absolute).transpose()?,
             mode,
             make_parents: purpose == Purpose::Hold,

@@ -39,12 +39,8 @@ fn check(directory: &Path, may_make: bool) -> Result<(), Error> {
     let stat = match sys::stat_path(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound && !may_make => return Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            match sys::make_directory(directory, 0o1777) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                    return Err(Error::system("create", directory, error));
-                }
-                _ => {}
-            }
+            sys::make_directory(directory, 0o1777)
+                .map_err(|source| Error::system("create", directory, source))?;
             sys::stat_path(directory).map_err(inspect)?
         }
         answer => answer.map_err(inspect)?,

@@ -300,12 +300,7 @@ fn open_or_create(path: &Path, mut make_parents: bool) -> Result<(OwnFile, Acces
 fn make_directories(path: &Path) -> Result<(), Error> {
     let missing: Vec<&Path> = path.ancestors().take_while(|parent| sys::stat_path(parent).is_err()).collect();
     for parent in missing.into_iter().rev() {
-        match sys::make_directory(parent, 0o777) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(Error::system("create", parent, error));
-            }
-            _ => {}
-        }
+        sys::make_directory(parent, 0o777).map_err(|source| Error::system("create", parent, source))?;
     }
     Ok(())
 }

@@ -11,13 +11,16 @@ version = "0.0.0"
 edition = "2021"
 [lib]
 crate-type = ["cdylib"]
-[profile.release]
-lto = "fat"
-opt-level = "z"
-codegen-units = 1
-strip = "symbols"
 [workspace]
 "#;
+
+/// The section of this library's own manifest.
+fn profile() -> &'static str {
+    const OURS: &str = include_str!("../../Cargo.toml");
+    let start = OURS.find("[profile.release]").expect("Cargo.toml has a release profile");
+    let length = OURS[start + 1..].find("\n[").map_or(OURS.len() - start, |end| end + 2);
+    &OURS[start..start + length]
+}
 
 const SOURCE: &str = r#"
 use std::collections::HashMap;
@@ -44,7 +47,7 @@ pub extern "C" fn floor(path: *const std::ffi::c_char) -> i32 {
 pub fn size(directory: &Path) -> Option<f64> {
     let crate_dir = directory.join("floor");
     std::fs::create_dir_all(crate_dir.join("src")).ok()?;
-    std::fs::write(crate_dir.join("Cargo.toml"), MANIFEST).ok()?;
+    std::fs::write(crate_dir.join("Cargo.toml"), format!("{MANIFEST}{}", profile())).ok()?;
     std::fs::write(crate_dir.join("src/lib.rs"), SOURCE).ok()?;
     let target = crate_dir.join("target");
     let mut cargo = Command::new(env!("CARGO"));

@@ -14,7 +14,7 @@ pub(crate) fn identity() -> Identity {
         pid: std::process::id(),
         group: super::unix::process_group(),
         session: super::unix::session(),
-        start: start_ticks("self").unwrap_or(0),
+        start: process("self").map_or(0, |process| process.start),
         pid_namespace: pid_namespace().unwrap_or(0),
         boot: read_text(Path::new("/proc/sys/kernel/random/boot_id")).unwrap_or_default().trim().to_owned(),
         host: super::unix::host_name(),
@@ -30,7 +30,7 @@ pub(crate) fn command_of(pid: u32) -> Vec<u8> {
 
 /// When a process that still runs was started, in clock ticks after boot.
 pub(crate) fn start_of(pid: u32) -> Option<u64> {
-    start_ticks(&pid.to_string())
+    process_of(pid).map(|process| process.start)
 }
 
 /// When a process that started so many ticks after boot did, by the wall clock.
@@ -59,7 +59,7 @@ pub(crate) fn descends_from(other: u32, start: u64) -> bool {
     let mut pid = process_id();
     // Each look at a process costs, and nobody descends from one that started later.
     while pid != other {
-        match process(&pid.to_string()) {
+        match process_of(pid) {
             Some(process) if process.start >= start && process.parent != 0 => pid = process.parent,
             _ => return false,
         }
@@ -141,10 +141,6 @@ fn command(process: &str) -> Vec<u8> {
         }
     }
     line
-}
-
-fn start_ticks(name: &str) -> Option<u64> {
-    process(name).map(|process| process.start)
 }
 
 /// Fields 1, 4 to 6 and 22 of /proc/PID/stat; the name in field 2 may hold spaces and parentheses of its own.

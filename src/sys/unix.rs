@@ -101,10 +101,13 @@ pub(crate) fn unlink(path: &Path) -> io::Result<()> {
     with_c_path(path, |path| check(unsafe { libc::unlink(path.as_ptr()) }))
 }
 
-/// mkdir(2); of the mode, what the umask leaves.
+/// mkdir(2), whoever else does so at the same time; of the mode, what the umask leaves.
 pub(crate) fn make_directory(path: &Path, mode: libc::mode_t) -> io::Result<()> {
     // SAFETY: a terminated path.
-    with_c_path(path, |path| check(unsafe { libc::mkdir(path.as_ptr(), mode) }))
+    match with_c_path(path, |path| check(unsafe { libc::mkdir(path.as_ptr(), mode) })) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        answer => answer,
+    }
 }
 
 /// What kind of file the mode of a stat or statx says it is.

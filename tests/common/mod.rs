@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, Once, PoisonError};
@@ -80,6 +81,25 @@ pub fn acquire_with(cache: &Path, options: &capi::jitlock_options_t) -> Answer<u
     let mut lock = 0;
     answer(unsafe { capi::jitlock_acquire_with(c_path(cache).as_ptr(), options, &mut lock) }, ())
         .map(|()| lock)
+}
+
+/// What a watcher is told at its first look, for what and for whom it waits, before it cancels the wait.
+pub fn first_look(cache: &Path) -> (i32, i64) {
+    unsafe extern "C" fn watch(progress: *const capi::jitlock_progress_t, user: *mut libc::c_void) -> i32 {
+        let progress = unsafe { &*progress };
+        let seen = unsafe { &mut *user.cast::<(i32, i64)>() };
+        *seen = (progress.waiting_for, unsafe { &*progress.owner }.pid);
+        1
+    }
+    let mut seen = (0, 0_i64);
+    let options = capi::jitlock_options_t {
+        progress: Some(watch),
+        progress_interval_ms: 1,
+        user: (&mut seen as *mut (i32, i64)).cast(),
+        ..options(10_000, 0)
+    };
+    assert_eq!(code(acquire_with(cache, &options)), Code::Cancelled as i32);
+    seen
 }
 
 pub fn options(timeout_ms: i64, flags: u32) -> capi::jitlock_options_t {
@@ -295,9 +315,18 @@ impl Stray {
         let (directory, shown) = (directory.display(), file.display());
         let start = format!("(cd {directory} && {command}) >/dev/null 2>&1 </dev/null & echo $! >{shown}");
         agent.ask(&format!("system {start}"));
-        let pid = std::fs::read_to_string(&file).unwrap().trim().parse().unwrap();
+        let pid: u32 = std::fs::read_to_string(&file).unwrap().trim().parse().unwrap();
         std::fs::remove_file(file).unwrap();
-        Stray(pid)
+        let stray = Stray(pid);
+        let place = |pid: u32| std::fs::metadata(format!("/proc/{pid}/cwd")).unwrap().ino();
+        let here = place(agent.pid());
+        // A shell that executes a program has moved and opened everything by then.
+        let program = command.strip_prefix("exec ").map_or("sh", |line| line.split(' ').next().unwrap());
+        eventually("the stray is at work", || {
+            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap();
+            place(pid) != here && name.trim() == program
+        });
+        stray
     }
 
     pub fn kill(&self) {
