@@ -17,10 +17,12 @@ use crate::offload;
 use crate::patience::{Obstacle, Patience, Way, FIRST_ANSWER};
 use crate::process::OwnFile;
 use crate::sys::{self, Access, Dir, FileId, FileStat, Kind, Mode};
-use crate::tree;
 
 /// The only name that torch gives it.
 const NAME: &str = "lock";
+
+/// So often a file may be replaced between two steps of one look.
+const MOST_LOOKS: usize = 16;
 
 /// What became of torch's lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +81,7 @@ pub(crate) fn settle(
     if batons == Batons::All {
         let entries = Dir::open(cache).and_then(|cache| cache.entries()).unwrap_or_default();
         for entry in entries.iter().filter(|entry| entry.directory) {
-            if settle_one(patience, &tree::join(cache, &entry.name).join(NAME), local)?.is_none() {
+            if settle_one(patience, &cache.join(&entry.name).join(NAME), local)?.is_none() {
                 return Ok(None);
             }
         }
@@ -135,12 +137,7 @@ pub(crate) fn state(build_dir: &Path) -> Result<BatonState, Error> {
 }
 
 fn is_absent(path: &Path) -> bool {
-    sys::stat_path(path).is_err_and(|error| is_missing(&error))
-}
-
-/// Who may not look into a directory cannot build there either.
-fn is_missing(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::EACCES))
+    sys::stat_path(path).is_err_and(|error| sys::is_out_of_reach(&error))
 }
 
 /// On a thread of ours, where a lease may be taken, and which may hang.
@@ -160,21 +157,21 @@ fn look(path: &Path, limit: Option<Instant>, remove: bool) -> Result<Verdict, Er
 
 fn examine(path: &Path, remove: bool) -> Result<Verdict, Error> {
     let inspect = |source| Error::system("inspect", path, source);
-    loop {
+    for _ in 0..MOST_LOOKS {
         let found = match sys::stat_path(path) {
-            Err(error) if is_missing(&error) => return Ok(Verdict::Absent),
+            Err(error) if sys::is_out_of_reach(&error) => return Ok(Verdict::Absent),
             // Nothing that torch made.
             Ok(stat) if stat.kind != Kind::Regular => return Ok(Verdict::Absent),
             Ok(stat) => stat,
             Err(source) => return Err(inspect(source)),
         };
-        let file = match OwnFile::open(|| sys::open(path, Access::ReadOnly)) {
+        let file = match OwnFile::open(|| sys::open(path, Access::Sole)) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound || sys::is_symlink_refusal(&error) => {
                 continue
             }
-            // Somebody else has a lease on it, to do the same as we.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Verdict::InUse(found.id)),
+            // Somebody else has a lease on it, to do the same as we; or, on Windows, has it open.
+            Err(error) if sys::is_in_use(&error) => return Ok(Verdict::InUse(found.id)),
             Err(error) if sys::is_denied(&error) => return Ok(Verdict::Unknown("it may not be opened")),
             Err(source) => return Err(Error::system("open", path, source)),
         };
@@ -190,10 +187,11 @@ fn examine(path: &Path, remove: bool) -> Result<Verdict, Error> {
             Ok(None) => Verdict::InUse(stat.id),
             Err(_) => without_lease(&file, stat, local),
         };
-        if !matches!(state, Verdict::Stale) || !remove || removed(path, stat)? {
+        if !matches!(state, Verdict::Stale) || !remove || removed(path, &file, stat)? {
             return Ok(state);
         }
     }
+    Ok(Verdict::Unknown("it is another file at each look"))
 }
 
 /// An flock keeps the torch of today off, and the processes of this host can be asked; where not all of them can be seen,
@@ -211,13 +209,13 @@ fn without_lease(file: &OwnFile, stat: FileStat, local: bool) -> Verdict {
 }
 
 /// Unlinks the file, while its lease or flock is held; false if the path leads to another one by now.
-fn removed(path: &Path, stat: FileStat) -> Result<bool, Error> {
+fn removed(path: &Path, file: &OwnFile, stat: FileStat) -> Result<bool, Error> {
     if !sys::stat_path(path).is_ok_and(|now| now.id == stat.id) {
         return Ok(false);
     }
-    match sys::unlink(path) {
+    match sys::unlink(path, file) {
         // Where nothing can be removed, nothing can be built.
-        Err(error) if error.raw_os_error() == Some(libc::EROFS) => Ok(true),
+        Err(error) if sys::is_read_only(&error) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
         Err(source) => Err(Error::system("remove the stale", path, source)),
         Ok(()) => Ok(true),

@@ -3,9 +3,8 @@
 //! The directory is renamed to a hidden sibling first, in one step, and then deleted at leisure. Every step works on
 //! open directories, so a symlink put in the way is deleted, never followed.
 
-use std::ffi::{CStr, CString};
+use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Argument, Error};
@@ -33,23 +32,25 @@ impl From<Failure> for Error {
 pub(crate) fn clear(paths: &Paths) -> Result<(), Failure> {
     let cache = &paths.cache;
     let (parent_path, name) = split(cache).map_err(Failure::Untouched)?;
-    let parent = match Dir::open(&parent_path.join(".")) {
+    let parent = match Dir::follow(parent_path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         answer => answer.map_err(|source| untouched("open", parent_path, source))?,
     };
-    let trash = trash_name(&name);
+    let trash = trash_name(name);
     // What an interrupted clear left behind. It is in nobody's way: if it will not go, the rename below tells.
-    let leftover = tree::delete(&parent, &trash, &tree::join(parent_path, &trash));
+    let leftover = tree::delete(&parent, &trash, &parent_path.join(&trash));
     match sys::stat_path(cache) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return leftover.map_err(Failure::Remains),
         Err(source) => return Err(untouched("inspect", cache, source)),
         Ok(stat) if stat.kind != Kind::Directory => {
-            return Err(untouched("clear", cache, io::Error::from_raw_os_error(libc::ENOTDIR)));
+            return Err(untouched("clear", cache, sys::not_a_directory()));
         }
         Ok(stat) => refuse_precious(paths, stat.id).map_err(Failure::Untouched)?,
     }
-    match parent.rename(&name, &parent, &trash) {
+    match parent.rename(name, &parent, &trash) {
         Ok(()) => tree::delete(&parent, &trash, cache).map_err(Failure::Remains),
+        // By another holder, if the lock file was replaced: gone is gone.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         // A mount point (EBUSY, EXDEV), a parent that may not be written, or a trash that may not be replaced.
         Err(_) => clear_in_place(cache),
     }
@@ -59,9 +60,8 @@ fn untouched(action: &'static str, path: &Path, source: io::Error) -> Failure {
     Failure::Untouched(Error::system(action, path, source))
 }
 
-fn split(cache: &Path) -> Result<(&Path, CString), Error> {
-    let name = cache.file_name().and_then(|name| CString::new(name.as_bytes()).ok());
-    match (cache.parent(), name) {
+fn split(cache: &Path) -> Result<(&Path, &OsStr), Error> {
+    match (cache.parent(), cache.file_name()) {
         (Some(parent), Some(name)) => Ok((parent, name)),
         _ => Err(Argument::Clear { path: cache.to_owned(), why: "it is the root directory" }.into()),
     }
@@ -69,11 +69,11 @@ fn split(cache: &Path) -> Result<(&Path, CString), Error> {
 
 /// `.jitlock-trash-` and a hash of the cache's name (FNV-1a, 64 bits): the same for every process, and short enough
 /// where the name itself leaves no room.
-fn trash_name(name: &CStr) -> CString {
-    let hash = name.to_bytes().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
+fn trash_name(name: &OsStr) -> OsString {
+    let hash = name.as_encoded_bytes().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
-    CString::new(format!(".jitlock-trash-{hash:016x}")).unwrap_or_default()
+    format!(".jitlock-trash-{hash:016x}").into()
 }
 
 /// The root, a home directory or one that contains it, and the place where the lock file itself lies.
@@ -105,7 +105,7 @@ pub(crate) fn real_lies_in(path: &Path, directory: FileId) -> bool {
 /// Moves everything into a hidden directory of the cache's own, all of it or nothing, and deletes that.
 fn clear_in_place(path: &Path) -> Result<(), Failure> {
     let cache = Dir::open(path).map_err(|source| untouched("open", path, source))?;
-    let trash = trash_name(c"");
+    let trash = trash_name(OsStr::new(""));
     tree::delete(&cache, &trash, path).map_err(Failure::Untouched)?;
     let entries = cache.entries().map_err(|source| untouched("list", path, source))?;
     if entries.is_empty() {
@@ -118,7 +118,7 @@ fn clear_in_place(path: &Path) -> Result<(), Failure> {
             // What went one way goes back: the names are free, since we hold the lock.
             entries[..done].iter().for_each(|entry| drop(into.rename(&entry.name, &cache, &entry.name)));
             let _ = cache.remove(&trash, true);
-            return Err(untouched("remove", &tree::join(path, &entry.name), source));
+            return Err(untouched("remove", &path.join(&entry.name), source));
         }
     }
     drop(into);
@@ -126,7 +126,7 @@ fn clear_in_place(path: &Path) -> Result<(), Failure> {
 }
 
 /// A directory needs to be writable itself to change its parent (rename(2), EACCES).
-fn move_entry(from: &Dir, into: &Dir, name: &CStr) -> io::Result<()> {
+fn move_entry(from: &Dir, into: &Dir, name: &OsStr) -> io::Result<()> {
     match from.rename(name, into, name) {
         Err(error) if sys::is_denied(&error) => {
             from.make_child_writable(name)?;

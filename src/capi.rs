@@ -7,9 +7,8 @@
 #![allow(clippy::missing_safety_doc)]
 
 use std::cell::RefCell;
-use std::ffi::{c_char, c_int, c_void, CStr, CString, OsStr};
+use std::ffi::{c_char, c_int, c_void, CStr, CString};
 use std::mem;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -23,6 +22,7 @@ use crate::lock::{self, Options, PreviousOwner};
 use crate::panics;
 use crate::patience::{Progress, Waiting};
 use crate::policy::{self, Timeout};
+use crate::sys;
 
 /// A held lock: a number below 2^53 that the library never uses twice in a process. It is no pointer: a number that
 /// was released, made up or brought from another process is answered with #JITLOCK_ERR_INVALID_HANDLE.
@@ -612,7 +612,7 @@ unsafe fn path<'a>(text: *const c_char, name: &'static str) -> Result<&'a Path, 
     }
     // SAFETY: not null, so a terminated string by the caller's promise.
     let bytes = unsafe { CStr::from_ptr(text) }.to_bytes();
-    Ok(Path::new(OsStr::from_bytes(bytes)))
+    sys::path_of(bytes).ok_or(Argument::NotUtf8(name).into())
 }
 
 /// The size that the caller states in the first field of a structure: at least that of the structure's first version, whose

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::blocker::Blocker;
 use crate::policy::BadEnvironment;
+use crate::sys;
 
 /// Why a call failed. After any of them but [`Error::Lost`] the caller holds nothing that it did not hold before.
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +80,9 @@ pub enum Error {
         /// The system's answer.
         source: io::Error,
     },
+    /// This platform has no such thing.
+    #[error("{0} is not supported on this platform")]
+    NotHere(&'static str),
     /// The environment's directory for lock files cannot be trusted.
     #[error("JITLOCK_LOCK_DIR {} is refused: {why}", shown(.path))]
     LockDirRefused {
@@ -120,6 +124,9 @@ pub enum Argument {
     /// A pointer that must not be null.
     #[error("{0} is NULL")]
     Null(&'static str),
+    /// A path in an encoding that this platform cannot take.
+    #[error("{0} is not UTF-8")]
+    NotUtf8(&'static str),
     /// An empty path.
     #[error("the path of the cache directory is empty")]
     EmptyPath,
@@ -189,9 +196,9 @@ impl Error {
     #[inline(never)]
     pub(crate) fn system(action: &'static str, path: &Path, source: io::Error) -> Error {
         let path = path.to_owned();
-        match source.raw_os_error() {
-            Some(libc::ENAMETOOLONG) => Error::NameTooLong { path, source },
-            _ => Error::System { action, path, source },
+        match sys::is_too_long(&source) {
+            true => Error::NameTooLong { path, source },
+            false => Error::System { action, path, source },
         }
     }
 
@@ -209,12 +216,12 @@ impl Error {
             | Error::Denied { .. }
             | Error::ReadOnlyLock { .. }
             | Error::LockDirRefused { .. } => Code::Permission,
-            Error::Unsupported { .. } => Code::Unsupported,
+            Error::Unsupported { .. } | Error::NotHere(_) => Code::Unsupported,
             Error::Lost(_) => Code::Lost,
-            Error::System { source, .. } => match source.raw_os_error() {
-                Some(libc::EACCES | libc::EPERM | libc::EROFS) => Code::Permission,
-                Some(libc::ENOTDIR) => Code::NotDirectory,
-                Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN) => Code::Limit,
+            Error::System { source, .. } => match source {
+                _ if sys::is_denied(source) => Code::Permission,
+                _ if sys::is_not_directory(source) => Code::NotDirectory,
+                _ if sys::is_limit(source) => Code::Limit,
                 _ => Code::Io,
             },
             Error::Internal(_) => Code::Internal,
@@ -234,7 +241,7 @@ impl Code {
             Code::Cancelled => c"cancelled by the progress callback",
             Code::Permission => c"permission denied",
             Code::NotDirectory => c"not a directory",
-            Code::Unsupported => c"the file system does not support the lock that was asked for",
+            Code::Unsupported => c"this file system or platform does not support what was asked for",
             Code::Limit => c"out of descriptors, threads or memory",
             Code::NotOwner => c"the lock belongs to the parent process",
             Code::Lost => c"the lock file was deleted or replaced while the lock was held",

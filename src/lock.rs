@@ -193,6 +193,14 @@ fn take(options: Options<'_>, thread: Option<Thread>, purpose: Purpose) -> Resul
     if options.shared && options.clear_if_owner_died {
         return Err(Argument::SharedClear.into());
     }
+    for (asked, there, name) in [
+        (options.inherit, sys::HAS_HEIRS, "a lock that children inherit"),
+        (options.interruptible, sys::HAS_SIGNALS, "a wait that signals end"),
+    ] {
+        if asked && !there {
+            return Err(Error::NotHere(name));
+        }
+    }
     process::watch_forks()
         .map_err(|source| Error::system("watch the forks of", Path::new("this process"), source))?;
     let mode = if options.shared { Mode::Shared } else { Mode::Exclusive };

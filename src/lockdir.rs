@@ -4,7 +4,6 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Argument, Error};
@@ -73,8 +72,8 @@ fn name_of(cache: &Path) -> OsString {
     let mut name = Vec::with_capacity(bytes.len() + 16);
     for &byte in bytes {
         match byte {
-            b'/' => name.extend(b"%2F"),
             b'%' => name.extend(b"%25"),
+            _ if sys::ends_name(byte) => name.extend(format!("%{byte:02X}").into_bytes()),
             _ => name.push(byte),
         }
     }
@@ -86,7 +85,7 @@ fn name_of(cache: &Path) -> OsString {
         name.extend(format!("%H{hash:032x}").into_bytes());
     }
     name.extend(b".lock");
-    OsString::from_vec(name)
+    sys::name_of(name)
 }
 
 #[cfg(test)]

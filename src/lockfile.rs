@@ -7,7 +7,6 @@ use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -42,17 +41,15 @@ const SUFFIX: &str = ".lock";
 /// Symlinks followed before a chain of them counts as a loop; the kernel's own limit (path_resolution(7)).
 const MOST_LINKS: usize = 40;
 
+/// So often a lock file may come and go while it is being opened.
+const MOST_TURNS: usize = 16;
+
 /// The path as given, made absolute without a look at the file system, so that a later chdir changes nothing.
 pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Error> {
     if path.as_os_str().is_empty() {
         return Err(Argument::EmptyPath.into());
     }
-    if path.is_absolute() {
-        return Ok(path.to_owned());
-    }
-    let here =
-        std::env::current_dir().map_err(|source| Error::system("find the directory of", path, source))?;
-    Ok(here.join(path))
+    sys::absolute(path).map_err(|source| Error::system("find the directory of", path, source))
 }
 
 /// `<cache>.lock`, a sibling of the cache, so that clearing the cache leaves it alone. All spellings of a cache
@@ -89,12 +86,12 @@ fn resolve(path: &Path) -> Result<(PathBuf, Option<FileStat>), Error> {
                     fs::read_link(plain).map_err(|source| Error::system("resolve", plain, source))?;
                 path = plain.parent().unwrap_or(Path::new("/")).join(target).into();
             }
-            Ok(stat) => return Ok((plain.to_owned(), Some(stat))),
+            Ok(stat) => return Ok((sys::as_listed(plain.to_owned()), Some(stat))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((plain.to_owned(), None)),
             Err(source) => return Err(Error::system("resolve", plain, source)),
         }
     }
-    Err(Error::system("resolve", &path, io::Error::from_raw_os_error(libc::ELOOP)))
+    Err(Error::system("resolve", &path, sys::endless_links()))
 }
 
 /// `a/b` for `a/b/`, `a/b//` and `a/b/.`, which the standard library knows, but takes its time to.
@@ -142,10 +139,9 @@ pub(crate) fn attempt(target: &Target, known_local: Option<u64>) -> Result<Try, 
     }
 }
 
-/// Errors of open that are over in a moment: the file is going away (ESTALE), or somebody's lease on it is being
-/// broken (EWOULDBLOCK, which O_NONBLOCK asks for).
+/// Errors of open that are over in a moment: the file is going away, or somebody has it for themselves.
 fn is_passing(error: &io::Error) -> bool {
-    sys::is_stale(error) || error.kind() == io::ErrorKind::WouldBlock
+    sys::is_stale(error) || sys::is_in_use(error)
 }
 
 /// An open lock file. Closing it, by dropping it, gives the lock back if it is held.
@@ -198,12 +194,11 @@ impl LockFile {
 
     fn refused(&self, source: io::Error) -> Result<Try, Error> {
         let path = self.paths.lock.clone();
-        match source.raw_os_error() {
-            _ if sys::is_stale(&source) => Ok(Try::Moved),
-            Some(libc::EBADF) if !self.writable => Err(Error::ReadOnlyLock { path, source }),
-            Some(libc::ENOLCK | libc::ENOSYS | libc::EOPNOTSUPP | libc::EINVAL) => {
-                Err(Error::Unsupported { path, source })
-            }
+        match source {
+            // To be asked again after a pause.
+            _ if sys::is_stale(&source) || source.kind() == io::ErrorKind::Interrupted => Ok(Try::Moved),
+            _ if sys::is_for_writers(&source) && !self.writable => Err(Error::ReadOnlyLock { path, source }),
+            _ if sys::has_no_locks(&source) => Err(Error::Unsupported { path, source }),
             _ => Err(Error::system("lock", &path, source)),
         }
     }
@@ -232,8 +227,8 @@ impl LockFile {
         &self.paths.lock
     }
 
-    pub(crate) fn descriptor(&self) -> RawFd {
-        self.file.as_raw_fd()
+    pub(crate) fn descriptor(&self) -> sys::Descriptor {
+        sys::descriptor_of(&self.file)
     }
 
     pub(crate) fn file(&self) -> &fs::File {
@@ -269,7 +264,7 @@ impl Drop for LockFile {
 /// Opens without O_CREAT first: in a sticky directory fs.protected_regular refuses O_CREAT for another user's
 /// file, to root too (proc_sys_fs(5)). Makes the missing parents, whoever else does so at the same time.
 fn open_or_create(path: &Path, mut make_parents: bool) -> Result<(OwnFile, Access), Error> {
-    loop {
+    for _ in 0..MOST_TURNS {
         let error = match OwnFile::open(|| sys::open(path, Access::ReadWrite)) {
             Ok(file) => return Ok((file, Access::ReadWrite)),
             Err(error) => error,
@@ -294,6 +289,7 @@ fn open_or_create(path: &Path, mut make_parents: bool) -> Result<(OwnFile, Acces
             Err(error) => return Err(not_opened(path, error)),
         }
     }
+    Err(Error::system("open", path, sys::stale()))
 }
 
 /// Whoever else makes them at the same time.
@@ -306,15 +302,22 @@ fn make_directories(path: &Path) -> Result<(), Error> {
 }
 
 fn denied(path: &Path, source: io::Error) -> Error {
-    let mode_and_owner = sys::stat_path(path).ok().map(|stat| (stat.mode, stat.owner));
-    Error::Denied { path: path.to_owned(), mode_and_owner, source }
+    match sys::stat_path(path) {
+        Ok(stat) if stat.kind != Kind::Regular => not_a_lock_file(path, stat.kind),
+        found => {
+            let mode_and_owner = found.ok().map(|stat| (stat.mode, stat.owner));
+            Error::Denied { path: path.to_owned(), mode_and_owner, source }
+        }
+    }
 }
 
 fn not_opened(path: &Path, source: io::Error) -> Error {
     match sys::stat_path(path) {
-        Ok(stat) if stat.kind != Kind::Regular => {
-            Error::NotALockFile { path: path.to_owned(), kind: stat.kind.name() }
-        }
+        Ok(stat) if stat.kind != Kind::Regular => not_a_lock_file(path, stat.kind),
         _ => Error::system("open", path, source),
     }
+}
+
+fn not_a_lock_file(path: &Path, kind: Kind) -> Error {
+    Error::NotALockFile { path: path.to_owned(), kind: kind.name() }
 }

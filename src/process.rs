@@ -7,7 +7,6 @@ use std::fs::File;
 use std::io;
 use std::mem::{self, ManuallyDrop};
 use std::ops::Deref;
-use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -38,7 +37,7 @@ pub(crate) struct Table {
 
 #[derive(Clone, Copy)]
 struct Descriptor {
-    number: RawFd,
+    number: sys::Descriptor,
     inherited: bool,
 }
 
@@ -87,7 +86,7 @@ impl Table {
     }
 
     /// Whether it was one of ours.
-    fn forget_descriptor(&mut self, number: RawFd) -> bool {
+    fn forget_descriptor(&mut self, number: sys::Descriptor) -> bool {
         let index = self.descriptors.iter().position(|descriptor| descriptor.number == number);
         index.map(|index| self.descriptors.swap_remove(index)).is_some()
     }
@@ -115,14 +114,14 @@ impl OwnFile {
         let mut table = table();
         table.settle();
         let file = file?;
-        table.descriptors.push(Descriptor { number: file.as_raw_fd(), inherited: false });
+        table.descriptors.push(Descriptor { number: sys::descriptor_of(&file), inherited: false });
         Ok(OwnFile(ManuallyDrop::new(file)))
     }
 
     /// From now on children have it too, forked or executed.
     pub(crate) fn make_inheritable(&self) -> io::Result<()> {
         sys::make_inheritable(self)?;
-        let number = self.as_raw_fd();
+        let number = sys::descriptor_of(self);
         for descriptor in table().descriptors.iter_mut().filter(|descriptor| descriptor.number == number) {
             descriptor.inherited = true;
         }
@@ -142,7 +141,7 @@ impl Drop for OwnFile {
     fn drop(&mut self) {
         {
             let mut table = unsettle();
-            if !table.forget_descriptor(self.0.as_raw_fd()) {
+            if !table.forget_descriptor(sys::descriptor_of(&self.0)) {
                 // A forked child has closed it already, and the number may be another's by now.
                 return;
             }
@@ -150,8 +149,7 @@ impl Drop for OwnFile {
         }
         // Moves the descriptor out of a place that is never looked at again, and closes it once: an error of
         // close has closed it all the same, on every system we know (close(2)).
-        let number = self.0.as_raw_fd();
-        sys::close(number);
+        sys::close(sys::descriptor_of(&self.0));
         table().settle();
     }
 }

@@ -1,20 +1,19 @@
 //! Deleting a directory tree, without ever leaving it: no symlink is followed, no mount is entered, and whoever swaps
 //! a directory for a link meanwhile loses the link.
 
-use std::ffi::{CStr, CString, OsStr};
+use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::error::Error;
-use crate::sys::Dir;
+use crate::sys::{self, Dir};
 
 /// Each level costs a descriptor, so what lies deeper is moved up to the root of the tree and deleted from there.
 const DEEPEST: usize = 64;
 
 /// Deletes `name` in `parent`, whatever it is; nothing there is success. Goes on after a failure, so that as much as
 /// possible is gone, and tells of the first. `shown` is its path, for messages.
-pub(crate) fn delete(parent: &Dir, name: &CStr, shown: &Path) -> Result<(), Error> {
+pub(crate) fn delete(parent: &Dir, name: &OsStr, shown: &Path) -> Result<(), Error> {
     let mut deletion = Deletion { first_failure: None, moved_up: 0 };
     if let Some(root) = deletion.enter(parent, name, shown) {
         loop {
@@ -30,10 +29,6 @@ pub(crate) fn delete(parent: &Dir, name: &CStr, shown: &Path) -> Result<(), Erro
     deletion.first_failure.map_or(Ok(()), Err)
 }
 
-pub(crate) fn join(directory: &Path, name: &CStr) -> PathBuf {
-    directory.join(OsStr::from_bytes(name.to_bytes()))
-}
-
 struct Deletion {
     first_failure: Option<Error>,
     moved_up: usize,
@@ -41,7 +36,7 @@ struct Deletion {
 
 impl Deletion {
     /// The directory, open and ready to be emptied. None: it is no directory and gone, or it will not go.
-    fn enter(&mut self, parent: &Dir, name: &CStr, shown: &Path) -> Option<Dir> {
+    fn enter(&mut self, parent: &Dir, name: &OsStr, shown: &Path) -> Option<Dir> {
         let opened = match parent.child_of_same_mount(name) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 parent.make_child_writable(name).and_then(|()| parent.child_of_same_mount(name))
@@ -50,10 +45,7 @@ impl Deletion {
         };
         match opened.and_then(|dir| dir.make_writable().map(|()| dir)) {
             Ok(dir) => Some(dir),
-            // A link (ELOOP; ENOTDIR where O_DIRECTORY is looked at first; EMLINK on FreeBSD), or any other file.
-            Err(error)
-                if matches!(error.raw_os_error(), Some(libc::ELOOP | libc::ENOTDIR | libc::EMLINK)) =>
-            {
+            Err(error) if sys::is_other_than_directory(&error) => {
                 self.check(parent.remove(name, false), shown);
                 None
             }
@@ -75,7 +67,7 @@ impl Deletion {
             if removed.is_ok() {
                 continue;
             }
-            let shown = join(shown, &entry.name);
+            let shown = shown.join(&entry.name);
             if depth >= DEEPEST && self.move_up(root, dir, &entry.name) {
                 continue;
             }
@@ -86,9 +78,9 @@ impl Deletion {
         }
     }
 
-    fn move_up(&mut self, root: &Dir, dir: &Dir, name: &CStr) -> bool {
+    fn move_up(&mut self, root: &Dir, dir: &Dir, name: &OsStr) -> bool {
         self.moved_up += 1;
-        let free = CString::new(format!(".jitlock-deep-{}", self.moved_up)).unwrap_or_default();
+        let free = OsString::from(format!(".jitlock-deep-{}", self.moved_up));
         dir.make_child_writable(name).and_then(|()| dir.rename(name, root, &free)).is_ok()
     }
 

@@ -1,23 +1,17 @@
 //! Directories by descriptor, so that nobody can swap one for a symlink between two steps.
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, OsStr};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::NonNull;
 
 use super::unix::{check, with_c_path};
-use super::{change_mode_of_child, open_child_of_same_mount};
+use super::{change_mode_of_child, open_child_of_same_mount, Entry};
 
 /// An open directory.
 pub(crate) struct Dir(NonNull<libc::DIR>);
-
-/// One name in a directory.
-pub(crate) struct Entry {
-    pub name: CString,
-    /// What the directory itself says; where it does not know, `false`, and removing it will tell.
-    pub directory: bool,
-}
 
 pub(super) const OPEN_DIRECTORY: libc::c_int =
     libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
@@ -28,14 +22,19 @@ impl Dir {
         with_c_path(path, |path| open_at(libc::AT_FDCWD, path)).and_then(Dir::new)
     }
 
+    /// Opens the directory that `path` leads to.
+    pub(crate) fn follow(path: &Path) -> io::Result<Dir> {
+        Dir::open(&path.join("."))
+    }
+
     /// Opens a directory below this one by its name; a symlink is an error.
-    pub(crate) fn child(&self, name: &CStr) -> io::Result<Dir> {
-        open_at(self.descriptor(), name).and_then(Dir::new)
+    pub(crate) fn child(&self, name: &OsStr) -> io::Result<Dir> {
+        with_name(name, |name| open_at(self.descriptor(), name)).and_then(Dir::new)
     }
 
     /// The same, but not into another mount, be it of the same file system.
-    pub(crate) fn child_of_same_mount(&self, name: &CStr) -> io::Result<Dir> {
-        open_child_of_same_mount(self.descriptor(), name).and_then(Dir::new)
+    pub(crate) fn child_of_same_mount(&self, name: &OsStr) -> io::Result<Dir> {
+        with_name(name, |name| open_child_of_same_mount(self.descriptor(), name)).and_then(Dir::new)
     }
 
     fn new(descriptor: OwnedFd) -> io::Result<Dir> {
@@ -62,8 +61,8 @@ impl Dir {
     }
 
     /// The same for a directory below that may not even be opened.
-    pub(crate) fn make_child_writable(&self, name: &CStr) -> io::Result<()> {
-        change_mode_of_child(self.descriptor(), name, 0o700)
+    pub(crate) fn make_child_writable(&self, name: &OsStr) -> io::Result<()> {
+        with_name(name, |name| change_mode_of_child(self.descriptor(), name, 0o700))
     }
 
     /// Every name but `.` and `..`.
@@ -84,28 +83,32 @@ impl Dir {
             // SAFETY: readdir answered a valid entry, and its name is terminated.
             let (name, kind) = unsafe { (CStr::from_ptr((*entry).d_name.as_ptr()), (*entry).d_type) };
             if name != c"." && name != c".." {
-                entries.push(Entry { name: name.to_owned(), directory: kind == libc::DT_DIR });
+                let name = OsStr::from_bytes(name.to_bytes()).to_owned();
+                entries.push(Entry { name, directory: kind == libc::DT_DIR });
             }
         }
     }
 
     /// unlink(2), or rmdir(2) for a directory.
-    pub(crate) fn remove(&self, name: &CStr, directory: bool) -> io::Result<()> {
+    pub(crate) fn remove(&self, name: &OsStr, directory: bool) -> io::Result<()> {
         let flags = if directory { libc::AT_REMOVEDIR } else { 0 };
         // SAFETY: an open descriptor and a terminated name.
-        check(unsafe { libc::unlinkat(self.descriptor(), name.as_ptr(), flags) })
+        with_name(name, |name| check(unsafe { libc::unlinkat(self.descriptor(), name.as_ptr(), flags) }))
     }
 
-    pub(crate) fn make_child(&self, name: &CStr) -> io::Result<()> {
+    pub(crate) fn make_child(&self, name: &OsStr) -> io::Result<()> {
         // SAFETY: an open descriptor and a terminated name.
-        check(unsafe { libc::mkdirat(self.descriptor(), name.as_ptr(), 0o700) })
+        with_name(name, |name| check(unsafe { libc::mkdirat(self.descriptor(), name.as_ptr(), 0o700) }))
     }
 
     /// rename(2) from this directory into another.
-    pub(crate) fn rename(&self, name: &CStr, into: &Dir, new_name: &CStr) -> io::Result<()> {
-        // SAFETY: open descriptors and terminated names.
-        check(unsafe {
-            libc::renameat(self.descriptor(), name.as_ptr(), into.descriptor(), new_name.as_ptr())
+    pub(crate) fn rename(&self, name: &OsStr, into: &Dir, new_name: &OsStr) -> io::Result<()> {
+        let (from, into) = (self.descriptor(), into.descriptor());
+        with_name(name, |name| {
+            with_name(new_name, |new_name| {
+                // SAFETY: open descriptors and terminated names.
+                check(unsafe { libc::renameat(from, name.as_ptr(), into, new_name.as_ptr()) })
+            })
         })
     }
 }
@@ -115,6 +118,10 @@ impl Drop for Dir {
         // SAFETY: the stream is open and not used again.
         unsafe { libc::closedir(self.0.as_ptr()) };
     }
+}
+
+fn with_name<T>(name: &OsStr, call: impl FnOnce(&CStr) -> io::Result<T>) -> io::Result<T> {
+    with_c_path(Path::new(name), call)
 }
 
 pub(super) fn open_at(parent: RawFd, name: &CStr) -> io::Result<OwnedFd> {

@@ -4,10 +4,26 @@
 
 #![allow(clippy::disallowed_methods)] // here is where they are called
 
+/// Questions about an error, each answered by the platform's numbers for it.
+macro_rules! meanings {
+    ($($(#[$text:meta])+ $question:ident: $($number:path)|+;)+) => {$(
+        $(#[$text])+
+        pub(crate) fn $question(error: &io::Error) -> bool {
+            error.raw_os_error().is_some_and(|number| [$($number),+].contains(&number))
+        }
+    )+};
+}
+use meanings;
+
+mod lock;
+pub(crate) use lock::*;
+
+#[cfg(unix)]
+mod errno;
 #[cfg(unix)]
 mod unix;
 #[cfg(unix)]
-pub(crate) use unix::*;
+pub(crate) use {errno::*, unix::*};
 
 #[cfg(unix)]
 mod thread;
@@ -33,7 +49,31 @@ mod bsd;
 #[cfg(all(unix, not(any(target_os = "linux", target_os = "android"))))]
 pub(crate) use bsd::*;
 
-use std::io;
+#[cfg(windows)]
+mod windows;
+#[cfg(windows)]
+pub(crate) use windows::*;
+
+use std::ffi::OsString;
+
+/// How a lock file, or torch's, is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Network file systems grant an exclusive lock to writers only (flock(2), NFS details).
+    ReadWrite,
+    ReadOnly,
+    /// Read+write, and it must not be there yet.
+    Create,
+    /// To be removed if nobody else has it open. Where an open can exclude others (Windows), this one does.
+    Sole,
+}
+
+/// One name in a directory.
+pub(crate) struct Entry {
+    pub name: OsString,
+    /// What the directory itself says; where it does not know, `false`, and removing it will tell.
+    pub directory: bool,
+}
 
 /// How a lock is held: by one, or by any number of readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +96,7 @@ pub(crate) enum Kind {
     Directory,
     Symlink,
     Fifo,
+    #[cfg_attr(windows, allow(dead_code))]
     Socket,
     Device,
 }
@@ -139,10 +180,6 @@ pub(crate) struct KernelHolders {
 pub(crate) enum WaitEnd {
     Rung,
     TimedOut,
+    #[cfg_attr(windows, allow(dead_code))]
     Interrupted,
-}
-
-/// Whether the file was gone from under us: unlinked on a server by another of its clients.
-pub(crate) fn is_stale(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(libc::ESTALE)
 }

@@ -208,7 +208,7 @@ fn every_process() -> impl Iterator<Item = u32> {
 /// The entries of a directory of /proc that are named after a process or a descriptor.
 fn numbers_in(directory: &Path) -> Vec<u32> {
     let entries = Dir::open(directory).and_then(|directory| directory.entries()).unwrap_or_default();
-    entries.iter().filter_map(|entry| entry.name.to_str().ok()?.parse().ok()).collect()
+    entries.iter().filter_map(|entry| entry.name.to_str()?.parse().ok()).collect()
 }
 
 /// Whether one of the process's descriptors carries an flock on the file, by the kernel's word.

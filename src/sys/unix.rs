@@ -1,24 +1,49 @@
-//! System calls that every Unix has: open, flock, stat, fork handlers, signal masks.
+//! System calls that every Unix has: open, stat, fork handlers, signal masks.
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::{Kind, Mode, WaitEnd};
+use super::{Access, Kind, WaitEnd};
 
-/// How a lock file is opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
-    /// Network file systems grant an exclusive lock to writers only (flock(2), NFS details).
-    ReadWrite,
-    ReadOnly,
-    /// Read+write, and it must not be there yet.
-    Create,
+/// An open file of this process, by number.
+pub(crate) type Descriptor = RawFd;
+
+pub(crate) fn descriptor_of(file: &File) -> Descriptor {
+    file.as_raw_fd()
+}
+
+/// Children can be given a lock, and signals end a wait.
+pub(crate) const HAS_HEIRS: bool = true;
+pub(crate) const HAS_SIGNALS: bool = true;
+
+/// A path of the C API's, which is any bytes.
+pub(crate) fn path_of(bytes: &[u8]) -> Option<&Path> {
+    Some(Path::new(OsStr::from_bytes(bytes)))
+}
+
+pub(crate) fn name_of(bytes: Vec<u8>) -> OsString {
+    OsString::from_vec(bytes)
+}
+
+/// What no name of a file may have in it.
+pub(crate) fn ends_name(byte: u8) -> bool {
+    byte == b'/'
+}
+
+/// The path under the working directory, without a look at the file system.
+pub(crate) fn absolute(path: &Path) -> io::Result<PathBuf> {
+    Ok(std::env::current_dir()?.join(path))
+}
+
+/// A name that is there, as its directory lists it: the same here.
+pub(crate) fn as_listed(path: PathBuf) -> PathBuf {
+    path
 }
 
 /// Opens a lock file: close-on-exec, never through a symlink, never waiting for the other end of a FIFO, and
@@ -27,7 +52,7 @@ pub(crate) fn open(path: &Path, access: Access) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).mode(0o666);
     match access {
-        Access::ReadOnly => {}
+        Access::ReadOnly | Access::Sole => {}
         Access::ReadWrite => _ = options.write(true),
         Access::Create => _ = options.write(true).create_new(true),
     }
@@ -50,61 +75,16 @@ pub(crate) fn open(path: &Path, access: Access) -> io::Result<File> {
     Ok(unsafe { File::from_raw_fd(moved) })
 }
 
-/// Whether `open` refused because the last component is a symlink: ELOOP, and EMLINK on FreeBSD.
-pub(crate) fn is_symlink_refusal(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ELOOP | libc::EMLINK))
-}
-
-/// Whether `error` says that this user or this mount may not do it.
-pub(crate) fn is_denied(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM | libc::EROFS))
-}
-
-/// Takes the lock if nobody else has it. Some FUSE clients answer EINTR without a signal: asked again.
-pub(crate) fn try_lock(file: &File, mode: Mode) -> io::Result<bool> {
-    loop {
-        let answer = match mode {
-            Mode::Exclusive => fs2::FileExt::try_lock_exclusive(file),
-            Mode::Shared => fs2::FileExt::try_lock_shared(file),
-        };
-        match answer {
-            Ok(()) => return Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-/// Waits in the kernel's queue until the lock is ours.
-pub(crate) fn lock(file: &File, mode: Mode) -> io::Result<()> {
-    loop {
-        let answer = match mode {
-            Mode::Exclusive => fs2::FileExt::lock_exclusive(file),
-            Mode::Shared => fs2::FileExt::lock_shared(file),
-        };
-        match answer {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            answer => return answer,
-        }
-    }
-}
-
-/// Gives the lock back for every descriptor that shares this open file description.
-pub(crate) fn unlock(file: &File) -> io::Result<()> {
-    fs2::FileExt::unlock(file)
-}
-
-/// unlink(2)
-pub(crate) fn unlink(path: &Path) -> io::Result<()> {
+/// unlink(2) of a file that is open here.
+pub(crate) fn unlink(path: &Path, _file: &File) -> io::Result<()> {
     // SAFETY: a terminated path.
     with_c_path(path, |path| check(unsafe { libc::unlink(path.as_ptr()) }))
 }
 
 /// mkdir(2), whoever else does so at the same time; of the mode, what the umask leaves.
-pub(crate) fn make_directory(path: &Path, mode: libc::mode_t) -> io::Result<()> {
+pub(crate) fn make_directory(path: &Path, mode: u32) -> io::Result<()> {
     // SAFETY: a terminated path.
-    match with_c_path(path, |path| check(unsafe { libc::mkdir(path.as_ptr(), mode) })) {
+    match with_c_path(path, |path| check(unsafe { libc::mkdir(path.as_ptr(), mode as libc::mode_t) })) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         answer => answer,
     }
@@ -150,7 +130,7 @@ pub(crate) fn make_inheritable(file: &File) -> io::Result<()> {
 
 /// Closes a descriptor by its number, once: after an error it is closed all the same (close(2), "Dealing with
 /// error returns from close").
-pub(crate) fn close(descriptor: RawFd) {
+pub(crate) fn close(descriptor: Descriptor) {
     // SAFETY: the caller owns the number: it was taken out of the one `File` that named it, or this is a forked
     // child, where that `File` is out of reach.
     unsafe { libc::close(descriptor) };
@@ -198,7 +178,7 @@ pub(super) fn host_name() -> String {
 }
 
 /// The home directory that the user database knows for this user; `$HOME` is the caller's to look at.
-pub(crate) fn home_of_user() -> Option<std::path::PathBuf> {
+pub(crate) fn home_of_user() -> Option<PathBuf> {
     let mut buffer = vec![0; 16 * 1024];
     // SAFETY: an all-zero passwd is valid, it is only written to.
     let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
@@ -212,7 +192,7 @@ pub(crate) fn home_of_user() -> Option<std::path::PathBuf> {
     }
     // SAFETY: getpwuid_r pointed it at a terminated string in `buffer`, which is still alive.
     let home = unsafe { CStr::from_ptr(entry.pw_dir) };
-    Some(std::ffi::OsStr::from_bytes(home.to_bytes()).into())
+    Some(OsStr::from_bytes(home.to_bytes()).into())
 }
 
 /// A signal mask of this thread for as long as it lives: every signal is blocked, except those that a fault of the
