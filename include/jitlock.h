@@ -53,7 +53,12 @@
  * Other tools. flock(1), Python's fcntl.flock, py-filelock and GPTQModel's build lock exclude each other and us on the
  * same path.
  *
- * Memory. Paths are bytes in any encoding, copied before a call returns. Strings that are returned belong to the library.
+ * Memory. Paths are bytes in any encoding, on Windows UTF-8, and are copied before a call returns. Strings that are
+ * returned belong to the library.
+ *
+ * Platforms. On macOS and FreeBSD no other process can be seen: a holder is known by its record alone, and orphans are not
+ * waited for. On Windows the lock is LockFileEx, which is mandatory, and the system refuses to delete a lock file in use; there
+ * is no fork, and JITLOCK_INHERIT and JITLOCK_INTERRUPTIBLE are JITLOCK_ERR_UNSUPPORTED.
  *
  * This file is made from src/capi.rs by cbindgen.
  */
@@ -101,6 +106,7 @@
 /**
  * Flag: children keep the lock, forked and executed ones: it is free when the last of them and this process have
  * released or ended. For a builder whose compilers must not outlive the lock. Without it children never have it.
+ * #JITLOCK_ERR_UNSUPPORTED on Windows.
  */
 #define JITLOCK_INHERIT (1 << 1)
 
@@ -113,6 +119,7 @@
 /**
  * Flag: a signal that is handled by the calling thread during the wait ends it with #JITLOCK_ERR_INTERRUPTED, whether
  * its handler was installed with SA_RESTART or not. Without it handlers run and the wait goes on.
+ * #JITLOCK_ERR_UNSUPPORTED on Windows.
  */
 #define JITLOCK_INTERRUPTIBLE (1 << 3)
 
@@ -148,8 +155,8 @@ enum jitlock_status_t
      */
     JITLOCK_OK = 0,
     /**
-     * A null pointer, an empty or too long path, a negative timeout without a meaning, an unknown flag, a directory
-     * that is never cleared.
+     * A null pointer, an empty or too long path, one that is not UTF-8 on Windows, a negative timeout without a meaning, an
+     * unknown flag, a directory that is never cleared.
      */
     JITLOCK_ERR_INVALID_ARGUMENT = -1,
     /**
@@ -181,7 +188,8 @@ enum jitlock_status_t
      */
     JITLOCK_ERR_NOT_DIRECTORY = -8,
     /**
-     * The file system has no locks. The library never goes on without one.
+     * The file system has no locks, without which the library never goes on; or a flag asks for what the platform does
+     * not have.
      */
     JITLOCK_ERR_UNSUPPORTED = -9,
     /**
@@ -553,7 +561,7 @@ extern "C" {
 /**
  * Acquire and release. Takes the lock of a cache directory exclusively, waiting for it if need be.
  *
- * @param cache_dir  The directory to protect, as bytes; absolute, relative, or a symlink. Neither it nor its parents
+ * @param cache_dir  The directory to protect, as bytes, UTF-8 on Windows; absolute, relative, or a symlink. Neither it nor its parents
  *                   need exist: the parents of the lock file are made, the cache is not.
  * @param timeout_ms Milliseconds to wait, 0 to INT64_MAX; 0 tries once. #JITLOCK_WAIT_FOREVER,
  *                   #JITLOCK_TIMEOUT_DEFAULT. Any other negative is refused.

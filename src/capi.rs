@@ -47,6 +47,7 @@ pub const JITLOCK_SHARED: u32 = 1 << 0;
 
 /// Flag: children keep the lock, forked and executed ones: it is free when the last of them and this process have
 /// released or ended. For a builder whose compilers must not outlive the lock. Without it children never have it.
+/// #JITLOCK_ERR_UNSUPPORTED on Windows.
 pub const JITLOCK_INHERIT: u32 = 1 << 1;
 
 /// Flag: give no #JITLOCK_ERR_DEADLOCK. For runtimes whose calls move between threads (Go, Node.js, Java's virtual
@@ -55,6 +56,7 @@ pub const JITLOCK_ANY_THREAD: u32 = 1 << 2;
 
 /// Flag: a signal that is handled by the calling thread during the wait ends it with #JITLOCK_ERR_INTERRUPTED, whether
 /// its handler was installed with SA_RESTART or not. Without it handlers run and the wait goes on.
+/// #JITLOCK_ERR_UNSUPPORTED on Windows.
 pub const JITLOCK_INTERRUPTIBLE: u32 = 1 << 3;
 
 /// Flag: if the previous owner died, delete the cache directory before returning. Not with #JITLOCK_SHARED.
@@ -80,8 +82,8 @@ const ALL_FLAGS: u32 = JITLOCK_SHARED
 pub enum jitlock_status_t {
     /// Done.
     JITLOCK_OK = 0,
-    /// A null pointer, an empty or too long path, a negative timeout without a meaning, an unknown flag, a directory
-    /// that is never cleared.
+    /// A null pointer, an empty or too long path, one that is not UTF-8 on Windows, a negative timeout without a meaning, an
+    /// unknown flag, a directory that is never cleared.
     JITLOCK_ERR_INVALID_ARGUMENT = -1,
     /// The handle names no lock of this process: released already, made up, or another process's.
     JITLOCK_ERR_INVALID_HANDLE = -2,
@@ -97,7 +99,8 @@ pub enum jitlock_status_t {
     JITLOCK_ERR_PERMISSION = -7,
     /// A parent of the cache, or the cache that is to be cleared, is not a directory.
     JITLOCK_ERR_NOT_DIRECTORY = -8,
-    /// The file system has no locks. The library never goes on without one.
+    /// The file system has no locks, without which the library never goes on; or a flag asks for what the platform does
+    /// not have.
     JITLOCK_ERR_UNSUPPORTED = -9,
     /// No descriptor, thread or memory is left (EMFILE, ENFILE, EAGAIN, ENOMEM). Try again later.
     JITLOCK_ERR_LIMIT = -10,
@@ -281,7 +284,7 @@ pub struct jitlock_options_t {
 
 /// Acquire and release. Takes the lock of a cache directory exclusively, waiting for it if need be.
 ///
-/// @param cache_dir  The directory to protect, as bytes; absolute, relative, or a symlink. Neither it nor its parents
+/// @param cache_dir  The directory to protect, as bytes, UTF-8 on Windows; absolute, relative, or a symlink. Neither it nor its parents
 ///                   need exist: the parents of the lock file are made, the cache is not.
 /// @param timeout_ms Milliseconds to wait, 0 to INT64_MAX; 0 tries once. #JITLOCK_WAIT_FOREVER,
 ///                   #JITLOCK_TIMEOUT_DEFAULT. Any other negative is refused.

@@ -66,7 +66,7 @@ class NotADirectory(JitlockError, NotADirectoryError):
 
 
 class Unsupported(JitlockError):
-    """The file system has no locks."""
+    """The file system has no locks, or the platform lacks what was asked for."""
 
     code = -9
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+import sys
 import time
 from dataclasses import dataclass
 from types import TracebackType
@@ -91,7 +92,7 @@ class Lock:
             | _native.ANY_THREAD * any_thread
             | _native.CLEAR_IF_OWNER_DIED * clear_if_owner_died
             | _native.KEEP_BATON * keep_baton
-            | _native.INTERRUPTIBLE
+            | _native.INTERRUPTIBLE * (sys.platform != "win32")
         )
         self._handle = ctypes.c_uint64(0)
 

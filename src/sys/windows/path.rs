@@ -37,8 +37,12 @@ pub(crate) fn absolute(path: &Path) -> io::Result<PathBuf> {
     let full = answer_of(|buffer, size| unsafe {
         api::GetFullPathNameW(given.as_ptr(), size, buffer, std::ptr::null_mut())
     })?;
-    // Its components have no separator at the end.
-    Ok(PathBuf::from(full).components().collect())
+    let full = PathBuf::from(full);
+    match full.as_os_str().as_encoded_bytes().last() {
+        // Its components have no separator at the end.
+        Some(b'\\') => Ok(full.components().collect()),
+        _ => Ok(full),
+    }
 }
 
 /// A name that is there, as its directory lists it, and not by its short alias of the 8.3 kind, beside which another
