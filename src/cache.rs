@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Argument, Error};
 use crate::lockfile::Paths;
-use crate::sys::{self, Dir, FileId, Kind};
+use crate::sys::{self, Dir, Entry, FileId, Kind};
 use crate::tree;
 
 /// How far a clear came before it failed.
@@ -115,10 +115,17 @@ fn clear_in_place(path: &Path) -> Result<(), Failure> {
     let into = cache.child(&trash).map_err(|source| untouched("open", path, source))?;
     for (done, entry) in entries.iter().enumerate() {
         if let Err(source) = move_entry(&cache, &into, &entry.name) {
-            // What went one way goes back: the names are free, since we hold the lock.
-            entries[..done].iter().for_each(|entry| drop(into.rename(&entry.name, &cache, &entry.name)));
-            let _ = cache.remove(&trash, true);
-            return Err(untouched("remove", &path.join(&entry.name), source));
+            // The names are free, since we hold the lock.
+            let back = |entry: &Entry| into.rename(&entry.name, &cache, &entry.name);
+            if entries[..done].iter().rev().map(back).all(|answer| answer.is_ok()) {
+                let _ = cache.remove(&trash, true);
+                return Err(untouched("remove", &path.join(&entry.name), source));
+            }
+            // What cannot be whole again must go, one by one.
+            for entry in &entries {
+                tree::delete(&cache, &entry.name, &path.join(&entry.name)).map_err(Failure::Remains)?;
+            }
+            break;
         }
     }
     drop(into);
