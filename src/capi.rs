@@ -287,7 +287,8 @@ pub struct jitlock_options_t {
 /// @param cache_dir  The directory to protect, as bytes, UTF-8 on Windows; absolute, relative, or a symlink. Neither it nor its parents
 ///                   need exist: the parents of the lock file are made, the cache is not.
 /// @param timeout_ms Milliseconds to wait, 0 to INT64_MAX; 0 tries once. #JITLOCK_WAIT_FOREVER,
-///                   #JITLOCK_TIMEOUT_DEFAULT. Any other negative is refused.
+///                   #JITLOCK_TIMEOUT_DEFAULT. Any other negative is refused. A try can fail although nobody holds the
+///                   lock: who gave up a wait may get it all the same, and gives it back at once.
 /// @param lock       Receives the handle; #JITLOCK_NONE on failure.
 /// @return #JITLOCK_OK, #JITLOCK_ERR_INVALID_ARGUMENT, #JITLOCK_ERR_TIMEOUT, #JITLOCK_ERR_DEADLOCK,
 ///         #JITLOCK_ERR_PERMISSION, #JITLOCK_ERR_NOT_DIRECTORY, #JITLOCK_ERR_UNSUPPORTED, #JITLOCK_ERR_LIMIT,

@@ -118,18 +118,6 @@ fn killed_anywhere_it_is_never_stuck_and_never_shared() {
     println!("{kills} kills, {} critical sections, no violation", counter(scratch));
 }
 
-/// xorshift: the moments differ from each other, not from run to run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
-    }
-}
-
 #[test]
 fn a_killed_holder_frees_the_lock_for_a_waiter() {
     let (_directory, cache) = scratch();

@@ -417,3 +417,15 @@ pub fn sleeps_in(pid: u32, call: i64) -> bool {
 pub fn waits_in_kernel(pid: u32) -> bool {
     sleeps_in(pid, libc::SYS_flock)
 }
+
+/// xorshift: the moments differ from each other, not from run to run.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
