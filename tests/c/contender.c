@@ -1,10 +1,9 @@
 /* One of many that want one lock, and a witness of what must not happen.
  *
- *     contender CACHE SCRATCH ROUNDS THREADS SEED [CLEAR]
+ *     contender CACHE SCRATCH ROUNDS THREADS SEED
  *
  * In each round a thread acquires, checks, works and releases. It ends with 0 if all went well, with 3 and a line on
- * standard output if it saw two holders, a death that was not reported, or a cache that is neither whole nor gone.
- * It may be killed at any moment; the next one must find everything right. */
+ * standard output if it saw two holders. */
 
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -13,15 +12,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "jitlock.h"
 
-enum { FILES = 12 };
-
 static const char *cache, *scratch;
-static int rounds, clears;
+static int rounds;
 
 static void fail(const char *what) {
     printf("violation: %s\n", what);
@@ -50,60 +46,20 @@ static void write_number(int file, long number) {
         fail("scratch write");
 }
 
-static void check_cache(void) {
-    DIR *entries = opendir(cache);
-    int count = 0;
-    while (entries && readdir(entries))
-        count++;
-    if (entries)
-        closedir(entries);
-    if (entries && count != FILES + 2)
-        fail("the cache is neither whole nor gone");
-}
-
-static void build_cache(void) {
-    char path[4200], name[4300];
-    snprintf(path, sizeof path, "%s.new.%d.%ld", cache, getpid(), random());
-    mkdir(path, 0777);
-    for (int i = 0; i < FILES; i++) {
-        snprintf(name, sizeof name, "%s/%d.o", path, i);
-        close(open(name, O_CREAT | O_WRONLY | O_CLOEXEC, 0666));
-    }
-    rename(path, cache);
-}
-
 static void *contend(void *argument) {
     unsigned seed = (unsigned)(size_t)argument;
-    int inside = open_in_scratch("inside"), counter = open_in_scratch("counter"), dirty = open_in_scratch("dirty");
+    int inside = open_in_scratch("inside"), counter = open_in_scratch("counter");
     for (int round = 0; round < rounds; round++) {
         jitlock_t lock;
         if (jitlock_acquire(cache, 60000, &lock) != JITLOCK_OK)
             fail(jitlock_last_error_message());
-        jitlock_info_t info = {.struct_size = sizeof info};
-        if (jitlock_info(lock, &info) != JITLOCK_OK)
-            fail("info");
-        if (read_number(dirty) && info.previous_owner != JITLOCK_PREVIOUS_DIED)
-            fail("a death in the middle of work was not reported");
         long me = getpid() * 100000L + (long)(seed % 100000);
         write_number(inside, me);
-        write_number(dirty, 1);
         write_number(counter, read_number(counter) + 1);
-        if (clears) {
-            check_cache();
-            switch (rand_r(&seed) % 3) {
-            case 0:
-                if (jitlock_clear_held(lock) != JITLOCK_OK)
-                    fail(jitlock_last_error_message());
-                break;
-            case 1:
-                build_cache();
-            }
-        }
         if (rand_r(&seed) % 8 == 0)
             usleep(rand_r(&seed) % 2000);
         if (read_number(inside) != me)
             fail("two holders");
-        write_number(dirty, 0);
         if (jitlock_release(lock) != JITLOCK_OK)
             fail(jitlock_last_error_message());
     }
@@ -120,20 +76,19 @@ static int count_entries(const char *directory) {
 }
 
 int main(int count, char **arguments) {
-    if (count < 6)
+    if (count != 6)
         return 2;
     cache = arguments[1];
     scratch = arguments[2];
     rounds = atoi(arguments[3]);
     int threads = atoi(arguments[4]);
     unsigned seed = (unsigned)atoi(arguments[5]);
-    clears = count > 6;
     pthread_t thread[64];
     for (int i = 0; i < threads; i++)
         pthread_create(&thread[i], NULL, contend, (void *)(size_t)(seed * 64 + (unsigned)i));
     for (int i = 0; i < threads; i++)
         pthread_join(thread[i], NULL);
-    /* Standard streams, and three scratch files a thread. A helper may take a moment to end. */
+    /* Standard streams, and two scratch files a thread. A helper may take a moment to end. */
     for (int wait = 0; count_entries("/proc/self/task") != 1 + 2; wait++) {
         if (wait == 2000)
             fail("a thread was left behind");
