@@ -44,6 +44,7 @@
  *
  * Other hosts. On NFS and the like the lock is as good as the server's: it excludes other hosts where the mount has
  * locking on, this host only where it is mounted nolock or local_lock, and is JITLOCK_ERR_UNSUPPORTED where there is none.
+ * jitlock_info() and jitlock_query() tell which, and JITLOCK_REQUIRE_CLUSTER refuses what other hosts may not see.
  *
  * Environment. JITLOCK_TIMEOUT is the default timeout in seconds. JITLOCK_LOCK_DIR, an absolute path, has the lock
  * files lie in that directory of this host, for caches on file systems whose locks cannot be trusted; it excludes only
@@ -135,6 +136,13 @@
 #define JITLOCK_KEEP_BATON (1 << 5)
 
 /**
+ * Flag: refuse, with #JITLOCK_ERR_UNSUPPORTED and a message that says which mount option to change, a lock that is not known
+ * to exclude other hosts too: everything but #JITLOCK_SCOPE_CLUSTER. So on a local file system, and with JITLOCK_LOCK_DIR
+ * in one.
+ */
+#define JITLOCK_REQUIRE_CLUSTER (1 << 6)
+
+/**
  * The binary interface that this header describes.
  */
 #define JITLOCK_ABI_VERSION 0
@@ -188,8 +196,8 @@ enum jitlock_status_t
      */
     JITLOCK_ERR_NOT_DIRECTORY = -8,
     /**
-     * The file system has no locks, without which the library never goes on; or a flag asks for what the platform does
-     * not have.
+     * The file system has no locks, without which the library never goes on, or none that #JITLOCK_REQUIRE_CLUSTER asks for; or
+     * a flag asks for what the platform does not have.
      */
     JITLOCK_ERR_UNSUPPORTED = -9,
     /**
@@ -329,6 +337,38 @@ typedef int32_t jitlock_baton_t;
 #endif // __cplusplus
 
 /**
+ * Whom a lock excludes: jitlock_info_t.scope and jitlock_owner_t.scope. By the type and the options of the mount that the
+ * lock file lies on (/proc/self/mountinfo).
+ */
+enum jitlock_scope_t
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    /**
+     * The processes of this host. Whether those of other hosts too cannot be known from here: FUSE, virtiofs, 9P, BeeGFS and
+     * others, whose servers may pass flock on or not; every network file system if this host is not Linux.
+     */
+    JITLOCK_SCOPE_UNKNOWN = 0,
+    /**
+     * The processes of this host: a local file system, NFS mounted nolock or local_lock=flock, Lustre with localflock, SMB
+     * with nobrl or before Linux 5.5.
+     */
+    JITLOCK_SCOPE_HOST = 1,
+    /**
+     * The processes of every host that has the file system mounted in this way: NFS, SMB, Lustre with flock, Ceph.
+     */
+    JITLOCK_SCOPE_CLUSTER = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum jitlock_scope_t jitlock_scope_t;
+#else
+typedef int32_t jitlock_scope_t;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
  * What a wait waits for: jitlock_progress_t.waiting_for.
  */
 enum jitlock_waiting_for_t
@@ -427,6 +467,14 @@ typedef struct {
      * The first of the orphans; 0 if there are none.
      */
     int64_t orphan_pid;
+    /**
+     * A #jitlock_scope_t; if there is no lock file yet, of the one that would be made.
+     */
+    int32_t scope;
+    /**
+     * 0.
+     */
+    int32_t reserved;
 } jitlock_owner_t;
 
 /**
@@ -544,9 +592,9 @@ typedef struct {
      */
     int32_t baton;
     /**
-     * 0.
+     * A #jitlock_scope_t.
      */
-    int32_t reserved;
+    int32_t scope;
 } jitlock_info_t;
 
 /**

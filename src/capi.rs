@@ -22,6 +22,7 @@ use crate::lock::{self, Options, PreviousOwner};
 use crate::panics;
 use crate::patience::{Progress, Waiting};
 use crate::policy::{self, Timeout};
+use crate::scope::Scope;
 use crate::sys;
 
 /// A held lock: a number below 2^53 that the library never uses twice in a process. It is no pointer: a number that
@@ -66,12 +67,18 @@ pub const JITLOCK_CLEAR_IF_OWNER_DIED: u32 = 1 << 4;
 /// waits for one that is in use, as jitlock_remove_stale_baton() does.
 pub const JITLOCK_KEEP_BATON: u32 = 1 << 5;
 
+/// Flag: refuse, with #JITLOCK_ERR_UNSUPPORTED and a message that says which mount option to change, a lock that is not known
+/// to exclude other hosts too: everything but #JITLOCK_SCOPE_CLUSTER. So on a local file system, and with JITLOCK_LOCK_DIR
+/// in one.
+pub const JITLOCK_REQUIRE_CLUSTER: u32 = 1 << 6;
+
 const ALL_FLAGS: u32 = JITLOCK_SHARED
     | JITLOCK_INHERIT
     | JITLOCK_ANY_THREAD
     | JITLOCK_INTERRUPTIBLE
     | JITLOCK_CLEAR_IF_OWNER_DIED
-    | JITLOCK_KEEP_BATON;
+    | JITLOCK_KEEP_BATON
+    | JITLOCK_REQUIRE_CLUSTER;
 
 /// What every call answers. Success is 0, errors are below. A number is never given another meaning.
 ///
@@ -99,8 +106,8 @@ pub enum jitlock_status_t {
     JITLOCK_ERR_PERMISSION = -7,
     /// A parent of the cache, or the cache that is to be cleared, is not a directory.
     JITLOCK_ERR_NOT_DIRECTORY = -8,
-    /// The file system has no locks, without which the library never goes on; or a flag asks for what the platform does
-    /// not have.
+    /// The file system has no locks, without which the library never goes on, or none that #JITLOCK_REQUIRE_CLUSTER asks for; or
+    /// a flag asks for what the platform does not have.
     JITLOCK_ERR_UNSUPPORTED = -9,
     /// No descriptor, thread or memory is left (EMFILE, ENFILE, EAGAIN, ENOMEM). Try again later.
     JITLOCK_ERR_LIMIT = -10,
@@ -147,6 +154,31 @@ pub enum jitlock_baton_t {
     JITLOCK_BATON_UNKNOWN = 5,
 }
 
+/// Whom a lock excludes: jitlock_info_t.scope and jitlock_owner_t.scope. By the type and the options of the mount that the
+/// lock file lies on (/proc/self/mountinfo).
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum jitlock_scope_t {
+    /// The processes of this host. Whether those of other hosts too cannot be known from here: FUSE, virtiofs, 9P, BeeGFS and
+    /// others, whose servers may pass flock on or not; every network file system if this host is not Linux.
+    JITLOCK_SCOPE_UNKNOWN = 0,
+    /// The processes of this host: a local file system, NFS mounted nolock or local_lock=flock, Lustre with localflock, SMB
+    /// with nobrl or before Linux 5.5.
+    JITLOCK_SCOPE_HOST = 1,
+    /// The processes of every host that has the file system mounted in this way: NFS, SMB, Lustre with flock, Ceph.
+    JITLOCK_SCOPE_CLUSTER = 2,
+}
+
+impl From<Scope> for jitlock_scope_t {
+    fn from(scope: Scope) -> jitlock_scope_t {
+        match scope {
+            Scope::Unknown => jitlock_scope_t::JITLOCK_SCOPE_UNKNOWN,
+            Scope::Host => jitlock_scope_t::JITLOCK_SCOPE_HOST,
+            Scope::Cluster => jitlock_scope_t::JITLOCK_SCOPE_CLUSTER,
+        }
+    }
+}
+
 /// What a holder may ask about its lock; see jitlock_info().
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -166,8 +198,8 @@ pub struct jitlock_info_t {
     pub waited_ns: u64,
     /// A #jitlock_baton_t: of the acquire, or of the last jitlock_remove_stale_baton().
     pub baton: i32,
-    /// 0.
-    pub reserved: i32,
+    /// A #jitlock_scope_t.
+    pub scope: i32,
 }
 
 /// Whether a lock is held, as far as can be seen without taking it: jitlock_owner_t.state.
@@ -219,6 +251,10 @@ pub struct jitlock_owner_t {
     pub baton_pid: i64,
     /// The first of the orphans; 0 if there are none.
     pub orphan_pid: i64,
+    /// A #jitlock_scope_t; if there is no lock file yet, of the one that would be made.
+    pub scope: i32,
+    /// 0.
+    pub reserved: i32,
 }
 
 /// What a wait waits for: jitlock_progress_t.waiting_for.
@@ -446,7 +482,7 @@ pub unsafe extern "C" fn jitlock_info(lock: jitlock_t, info: *mut jitlock_info_t
                 Baton::Removed => jitlock_baton_t::JITLOCK_BATON_REMOVED,
                 Baton::WaitedFor => jitlock_baton_t::JITLOCK_BATON_WAITED_FOR,
             } as i32,
-            reserved: 0,
+            scope: jitlock_scope_t::from(known.scope) as i32,
         };
         // SAFETY: as above; no more than the stated size is written.
         unsafe { write_sized(info, &answer, size) };
@@ -484,6 +520,7 @@ pub unsafe extern "C" fn jitlock_query(
         answer.baton = baton as i32;
         answer.baton_pid = pid.map_or(0, |&pid| pid.into());
         answer.orphans = known.orphans.len() as u32;
+        answer.scope = jitlock_scope_t::from(known.scope) as i32;
         answer.orphan_pid = known.orphans.first().map_or(0, |orphan| orphan.pid.into());
         // SAFETY: as above; no more than the stated size is written.
         unsafe { write_sized(owner, &answer, size) };
@@ -728,6 +765,7 @@ fn acquire_with(cache: &Path, options: &jitlock_options_t) -> Result<Handle, Err
         any_thread: flag(JITLOCK_ANY_THREAD),
         interruptible: flag(JITLOCK_INTERRUPTIBLE),
         clear_if_owner_died: flag(JITLOCK_CLEAR_IF_OWNER_DIED),
+        require_cluster: flag(JITLOCK_REQUIRE_CLUSTER),
         keep_baton: flag(JITLOCK_KEEP_BATON),
         progress: watch.as_mut().map(|call| Progress { every, call }),
     })
@@ -790,6 +828,8 @@ fn describe(holder: &Holder) -> jitlock_owner_t {
         orphans: 0,
         baton_pid: 0,
         orphan_pid: 0,
+        scope: 0,
+        reserved: 0,
     };
     copy_text(&mut owner.host, record.map_or("", |record| &record.host));
     copy_text(&mut owner.command, command);

@@ -80,6 +80,14 @@ pub enum Error {
         /// The system's answer.
         source: io::Error,
     },
+    /// Other hosts may not see the lock, and the caller wants one that they see.
+    #[error("{} need not exclude other hosts, as JITLOCK_REQUIRE_CLUSTER asks: {why}", shown(.path))]
+    NotCluster {
+        /// The lock file.
+        path: PathBuf,
+        /// What says so, and what to do about it.
+        why: String,
+    },
     /// This platform has no such thing.
     #[error("{0} is not supported on this platform")]
     NotHere(&'static str),
@@ -216,7 +224,7 @@ impl Error {
             | Error::Denied { .. }
             | Error::ReadOnlyLock { .. }
             | Error::LockDirRefused { .. } => Code::Permission,
-            Error::Unsupported { .. } | Error::NotHere(_) => Code::Unsupported,
+            Error::Unsupported { .. } | Error::NotCluster { .. } | Error::NotHere(_) => Code::Unsupported,
             Error::Lost(_) => Code::Lost,
             Error::System { source, .. } => match source {
                 _ if sys::is_denied(source) => Code::Permission,

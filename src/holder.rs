@@ -12,6 +12,7 @@ use crate::lockfile::{self, Paths};
 use crate::orphans;
 use crate::owner::{self, Record, State};
 use crate::process::{self, OwnFile};
+use crate::scope::{self, Scope};
 use crate::sys::{self, Access, FileId, KernelHolders, Kind, Mode};
 
 /// What can be said of a lock's holder from here.
@@ -74,6 +75,8 @@ pub struct Status {
     pub orphans: Vec<Process>,
     /// Torch's own lock in the cache.
     pub baton: BatonState,
+    /// Whom the lock excludes, or would, if there is no lock file yet.
+    pub scope: Scope,
 }
 
 /// Who holds the lock of `cache`, and what else is in the way: asked without taking it and without write permission.
@@ -83,7 +86,12 @@ pub fn query(cache: &Path, explicit: Option<&Path>) -> Result<Status, Error> {
     let baton = baton::state(&cache)?;
     let file = match OwnFile::open(|| sys::open(&lock, Access::ReadOnly)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Ok(Status { holder: Holder::free(), orphans: Vec::new(), baton });
+            return Ok(Status {
+                holder: Holder::free(),
+                orphans: Vec::new(),
+                baton,
+                scope: scope_beside(&lock),
+            });
         }
         answer => answer.map_err(|source| Error::system("open", &lock, source))?,
     };
@@ -100,7 +108,15 @@ pub fn query(cache: &Path, explicit: Option<&Path>) -> Result<Status, Error> {
         }
         _ => Vec::new(),
     };
-    Ok(Status { holder, orphans, baton })
+    Ok(Status { holder, orphans, baton, scope: scope::of(&file, local).0 })
+}
+
+/// The scope of a lock file that is still to be made, by the nearest directory that is there.
+fn scope_beside(lock: &Path) -> Scope {
+    // A dot, since a directory may be named by a symlink, which a lock file may not.
+    let open = |directory: &Path| OwnFile::open(|| sys::open(&directory.join("."), Access::ReadOnly)).ok();
+    let Some(directory) = lock.ancestors().skip(1).find_map(open) else { return Scope::Unknown };
+    sys::is_local(&directory).map_or(Scope::Unknown, |local| scope::of(&directory, local).0)
 }
 
 impl Holder {

@@ -8,7 +8,7 @@
 //! ended (`owner`), waits for what a dead one left at work (`orphans`) and for torch's own lock (`baton`), writes its
 //! name, and gets a number for what it holds (`handle`). While it holds it, it may
 //! clear the cache (`cache`). Then it gives the number back. `lock` puts these in order; `holder` answers everybody
-//! else's question of who has it; `process` is what one process remembers, and what a fork does to that.
+//! else's question of who has it, `scope` that of whom it excludes; `process` is what one process remembers, and what a fork does to that.
 //!
 //! C callers see [`capi`]; its header is `include/jitlock.h`.
 
@@ -32,6 +32,7 @@ mod orphans;
 mod baton;
 mod offload;
 mod handle;
+mod scope;
 mod cache;
 mod tree;
 mod policy;
@@ -52,3 +53,4 @@ pub use lock::{
 pub use owner::Record;
 pub use patience::{Progress, Waiting};
 pub use policy::{timeout_for_baseline, BadEnvironment, Timeout, DEFAULT_TIMEOUT};
+pub use scope::Scope;

@@ -14,6 +14,7 @@ use crate::owner::{self, Record, State};
 use crate::patience::{Patience, Progress, Way};
 use crate::policy::Timeout;
 use crate::process;
+use crate::scope::Scope;
 use crate::sys::{self, FileId, Kind, Mode};
 use crate::wait::{self, Wish};
 
@@ -35,6 +36,8 @@ pub struct Options<'a> {
     pub interruptible: bool,
     /// Delete the cache if its last owner died.
     pub clear_if_owner_died: bool,
+    /// Refuse a lock that is not known to exclude other hosts.
+    pub require_cluster: bool,
     /// Leave torch's own lock in the cache alone.
     pub keep_baton: bool,
     /// Watch the wait.
@@ -53,6 +56,7 @@ impl<'a> Options<'a> {
             any_thread: false,
             interruptible: false,
             clear_if_owner_died: false,
+            require_cluster: false,
             keep_baton: false,
             progress: None,
         }
@@ -97,6 +101,8 @@ pub struct Info {
     pub lost: bool,
     /// Whether the owner record was written; if not, the next owner cannot be told if this one dies.
     pub recorded: bool,
+    /// Whom the lock excludes.
+    pub scope: Scope,
     /// How long the acquire waited.
     pub waited: Duration,
     /// The descriptor of the lock file. Not to be closed.
@@ -176,6 +182,7 @@ pub fn info(handle: Handle) -> Result<Info, Error> {
         baton,
         lost: !lock.is_current(),
         recorded: lock.recorded,
+        scope: lock.file.scope().0,
         waited: lock.waited,
         descriptor: lock.file.descriptor(),
     })
@@ -210,6 +217,7 @@ fn take(options: Options<'_>, thread: Option<Thread>, purpose: Purpose) -> Resul
             cache: lockfile::absolute(options.cache)?,
             explicit: options.lock_path.map(lockfile::absolute).transpose()?,
             mode,
+            cluster: options.require_cluster,
             make_parents: purpose == Purpose::Hold,
         },
         thread,

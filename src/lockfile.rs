@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::error::{Argument, Error};
 use crate::lockdir;
 use crate::process::OwnFile;
+use crate::scope::{self, Scope};
 use crate::sys::{self, Access, FileId, FileStat, Kind, Mode};
 
 /// What is to be locked, as the caller named it: absolute, and not yet looked at.
@@ -22,6 +23,8 @@ pub(crate) struct Target {
     /// The caller's own choice of a lock file.
     pub explicit: Option<PathBuf>,
     pub mode: Mode,
+    /// Only a lock that every host of a cluster sees will do.
+    pub cluster: bool,
     /// Whether the missing parents of the lock file are made.
     pub make_parents: bool,
 }
@@ -129,6 +132,9 @@ pub(crate) fn attempt(target: &Target, known_local: Option<u64>) -> Result<Try, 
         inherited: false,
         pid: sys::process_id(),
     };
+    if target.cluster {
+        file.refuse_unless_cluster()?;
+    }
     match granted {
         // Had it been moved away instead, that would be as if it were moved now: the release will tell.
         Ok(true) if local && stat.links == 0 => Ok(Try::Moved),
@@ -216,6 +222,18 @@ impl LockFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound || sys::is_stale(&error) => Ok(false),
             Err(error) if sys::is_symlink_refusal(&error) => Ok(false),
             Err(error) => Err(error),
+        }
+    }
+
+    /// Whom the lock excludes, and what says so.
+    pub(crate) fn scope(&self) -> (Scope, String) {
+        scope::of(&self.file, self.local)
+    }
+
+    fn refuse_unless_cluster(&self) -> Result<(), Error> {
+        match self.scope() {
+            (Scope::Cluster, _) => Ok(()),
+            (_, why) => Err(Error::NotCluster { path: self.paths.lock.clone(), why }),
         }
     }
 

@@ -33,7 +33,7 @@ from ._errors import (
 )
 from ._lock import Lock, Progress, clear_cache, lock, timeout_for
 from ._native import LIBRARY, abi_version, version
-from ._query import Baton, Owner, OwnerState, WaitingFor, query
+from ._query import Baton, Owner, OwnerState, Scope, WaitingFor, query
 
 __all__ = [
     "LIBRARY",
@@ -54,6 +54,7 @@ __all__ = [
     "OwnerState",
     "PermissionDenied",
     "Progress",
+    "Scope",
     "Timeout",
     "Unsupported",
     "WaitingFor",

@@ -13,7 +13,7 @@ from typing import Any, Callable
 
 from . import _native
 from ._errors import JitlockError, Timeout, check
-from ._query import Baton, Owner, Path, WaitingFor, owner_of, query
+from ._query import Baton, Owner, Path, Scope, WaitingFor, owner_of, query
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,7 @@ class Lock:
         inherit: bool = False,
         any_thread: bool = False,
         clear_if_owner_died: bool = False,
+        require_cluster: bool = False,
         keep_baton: bool = False,
         lock_path: Path | None = None,
         progress: Callable[[Progress], bool | None] | None = None,
@@ -91,6 +92,7 @@ class Lock:
             | _native.INHERIT * inherit
             | _native.ANY_THREAD * any_thread
             | _native.CLEAR_IF_OWNER_DIED * clear_if_owner_died
+            | _native.REQUIRE_CLUSTER * require_cluster
             | _native.KEEP_BATON * keep_baton
             | _native.INTERRUPTIBLE * (sys.platform != "win32")
         )
@@ -201,6 +203,11 @@ class Lock:
     def baton(self) -> Baton:
         """What became of torch's own lock in the cache."""
         return Baton(self._info().baton)
+
+    @property
+    def scope(self) -> Scope:
+        """Whom the lock excludes. ``require_cluster`` refuses one that other hosts may not see, with :class:`Unsupported`."""
+        return Scope(self._info().scope)
 
     def fileno(self) -> int:
         """The descriptor of the lock file. It is the library's: not to be closed."""

@@ -57,7 +57,7 @@ class Info(ctypes.Structure):
         ("fd", ctypes.c_int32),
         ("waited_ns", ctypes.c_uint64),
         ("baton", ctypes.c_int32),
-        ("reserved", ctypes.c_int32),
+        ("scope", ctypes.c_int32),
     ]
 
 
@@ -80,6 +80,8 @@ class Owner(ctypes.Structure):
         ("orphans", ctypes.c_uint32),
         ("baton_pid", ctypes.c_int64),
         ("orphan_pid", ctypes.c_int64),
+        ("scope", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
     ]
 
 
@@ -107,6 +109,7 @@ ANY_THREAD = 1 << 2
 INTERRUPTIBLE = 1 << 3
 CLEAR_IF_OWNER_DIED = 1 << 4
 KEEP_BATON = 1 << 5
+REQUIRE_CLUSTER = 1 << 6
 
 OK = 0
 INTERRUPTED = -5

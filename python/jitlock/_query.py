@@ -35,6 +35,16 @@ class Baton(enum.IntEnum):
     UNKNOWN = 5
 
 
+class Scope(enum.IntEnum):
+    """Whom a lock excludes."""
+
+    #: This host's processes; whether other hosts' too cannot be known from here.
+    UNKNOWN = 0
+    HOST = 1
+    #: Those of every host that has the file system.
+    CLUSTER = 2
+
+
 class WaitingFor(enum.IntEnum):
     """What a wait waits for."""
 
@@ -67,6 +77,8 @@ class Owner:
     #: Processes that a dead owner started and that still work in the cache.
     orphans: int
     orphan_pid: int | None
+    #: By :func:`query` only.
+    scope: Scope
 
     @property
     def held(self) -> bool:
@@ -91,6 +103,7 @@ def owner_of(raw: _native.Owner) -> Owner:
         baton_pid=raw.baton_pid or None,
         orphans=raw.orphans,
         orphan_pid=raw.orphan_pid or None,
+        scope=Scope(raw.scope),
     )
 
 

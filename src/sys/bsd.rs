@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::unix::{check, kind_of, with_c_path};
-use super::{FileId, FileStat, Identity, KernelHolder, KernelHolders, Openers, Process};
+use super::{FileId, FileStat, Identity, KernelHolder, KernelHolders, Mount, Openers, Process};
 
 /// Linux has a flag against updates of the access time, for which see there.
 pub(super) const KEEP_ACCESS_TIME: libc::c_int = 0;
@@ -22,6 +22,11 @@ pub(crate) fn is_local(file: &File) -> io::Result<bool> {
         return Err(io::Error::last_os_error());
     }
     Ok(answer.f_flags as u64 & libc::MNT_LOCAL as u64 != 0)
+}
+
+/// The options that the lock manager goes by are not told here.
+pub(crate) fn mount_of(_file: &File) -> Option<Mount> {
+    None
 }
 
 /// macOS has no pipe2: a child forked by another thread between the calls inherits the pipe, which is harmless.

@@ -42,7 +42,9 @@ mod proc;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod lease;
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub(crate) use {lease::sole_opener, linux::*, proc::*};
+mod mount;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(crate) use {lease::sole_opener, linux::*, mount::mount_of, proc::*};
 
 #[cfg(all(unix, not(any(target_os = "linux", target_os = "android"))))]
 mod bsd;
@@ -124,6 +126,17 @@ pub(crate) struct FileStat {
     /// Permission bits.
     pub mode: u32,
     pub owner: u32,
+}
+
+/// The mount that a file lies on, and the kernel that has it.
+#[cfg_attr(not(any(target_os = "linux", target_os = "android")), allow(dead_code))]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mount {
+    /// Of the file system: `nfs4`.
+    pub kind: String,
+    pub options: Vec<String>,
+    /// The first two numbers of its release.
+    pub kernel: (u32, u32),
 }
 
 /// Who this process is, for the owner record: what does not change while it lives.

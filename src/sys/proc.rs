@@ -245,7 +245,7 @@ fn parse_lock_line(line: &str, id: FileId) -> Option<KernelHolder> {
     (inode == id.inode && libc::makedev(major, minor) == id.device).then_some(KernelHolder { pid, mode })
 }
 
-fn read_text(path: &Path) -> Option<String> {
+pub(super) fn read_text(path: &Path) -> Option<String> {
     String::from_utf8(read_whole(path, usize::MAX)?.0).ok()
 }
 

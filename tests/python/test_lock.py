@@ -110,7 +110,9 @@ class LockTest(unittest.TestCase):
         holder.stdout.readline()
         waiter = self.other(
             """
-import sys, jitlock
+import signal, sys, jitlock
+# Shells have their background jobs ignore it, and children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 try:
     print("waiting", flush=True)
     jitlock.Lock(sys.argv[1], timeout=float("inf")).acquire()
@@ -197,6 +199,13 @@ except KeyboardInterrupt:
         os.makedirs(self.cache)
         jitlock.clear_cache(self.cache, timeout=1)
         self.assertFalse(os.path.exists(self.cache))
+
+    def test_a_local_lock_is_this_hosts(self) -> None:
+        self.assertIs(jitlock.query(self.cache).scope, jitlock.Scope.HOST)
+        with jitlock.lock(self.cache) as held:
+            self.assertIs(held.scope, jitlock.Scope.HOST)
+        with self.assertRaisesRegex(jitlock.Unsupported, "this host's own"):
+            jitlock.Lock(self.cache, require_cluster=True).acquire()
 
     def test_torchs_lock_goes_or_is_waited_for(self):
         build_dir = os.path.join(self.cache, "kernel")

@@ -6,7 +6,7 @@ use std::os::windows::fs::{FileExt, OpenOptionsExt};
 use std::os::windows::io::{AsRawHandle, FromRawHandle, OwnedHandle, RawHandle};
 use std::path::Path;
 
-use super::super::{Access, FileId, FileStat, Kind, Openers};
+use super::super::{Access, FileId, FileStat, Kind, Mount, Openers};
 use super::{api, error, path};
 
 /// A handle of this process, by number: those of Windows have 32 bits that count.
@@ -128,6 +128,11 @@ pub(crate) fn is_local(file: &File) -> io::Result<bool> {
     /// FILE_REMOTE_PROTOCOL_INFO
     type RemoteProtocolInfo = [u32; 29];
     Ok(api::ask::<RemoteProtocolInfo>(file.as_raw_handle(), api::REMOTE_PROTOCOL_INFO).is_err())
+}
+
+/// What the server of a share does with its locks is not told.
+pub(crate) fn mount_of(_file: &File) -> Option<Mount> {
+    None
 }
 
 /// The beginning of the file. Locks are mandatory here, so what another handle has locked is read through a view, which
