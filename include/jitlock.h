@@ -172,7 +172,7 @@ enum jitlock_status_t
      */
     JITLOCK_ERR_INVALID_HANDLE = -2,
     /**
-     * The lock could not be had in time. The message names the holder. Take the path that needs no cache.
+     * Not in time. The message names the holder, or the file system that does not answer. Take the path that needs no cache.
      */
     JITLOCK_ERR_TIMEOUT = -3,
     /**
@@ -647,6 +647,8 @@ jitlock_status_t jitlock_acquire_with(const char *cache_dir,
  * this call counts as died.
  *
  * @return #JITLOCK_OK; #JITLOCK_ERR_LOST: released, but the lock did not exclude everybody all the time;
+ *         #JITLOCK_ERR_TIMEOUT: the file system, one that is not of this host, has not answered for 10 s; the lock is
+ *         released as soon as it does;
  *         #JITLOCK_ERR_INVALID_HANDLE and #JITLOCK_ERR_NOT_OWNER (in a forked child): nothing was changed;
  *         #JITLOCK_ERR_INTERNAL.
  */
@@ -672,7 +674,9 @@ jitlock_status_t jitlock_clear_cache(const char *cache_dir,
  * @return #JITLOCK_OK, #JITLOCK_ERR_INVALID_ARGUMENT (a reader's lock, or a refused directory),
  *         #JITLOCK_ERR_INVALID_HANDLE, #JITLOCK_ERR_NOT_OWNER, #JITLOCK_ERR_NOT_DIRECTORY (a file is there; the cache
  *         is as it was), #JITLOCK_ERR_PERMISSION, #JITLOCK_ERR_LIMIT or #JITLOCK_ERR_IO (the message names the
- *         first path that would not go; the cache is as it was, or gone except for what could not be deleted).
+ *         first path that would not go; the cache is as it was, or gone except for what could not be deleted),
+ *         #JITLOCK_ERR_TIMEOUT (torch's own lock in it is in use, and the cache is as it was; or a file system that is not of
+ *         this host has not answered for 10 s, and the clear goes on as soon as it does) or #JITLOCK_ERR_INTERNAL.
  */
 jitlock_status_t jitlock_clear_held(jitlock_t lock);
 
@@ -707,8 +711,8 @@ jitlock_status_t jitlock_remove_stale_baton(jitlock_t lock,
  * Inspect. What the library knows of a lock that this process holds.
  *
  * @param info Set its struct_size; written on success only.
- * @return #JITLOCK_OK, #JITLOCK_ERR_INVALID_ARGUMENT, #JITLOCK_ERR_INVALID_HANDLE, #JITLOCK_ERR_NOT_OWNER or
- *         #JITLOCK_ERR_INTERNAL.
+ * @return #JITLOCK_OK, #JITLOCK_ERR_INVALID_ARGUMENT, #JITLOCK_ERR_INVALID_HANDLE, #JITLOCK_ERR_NOT_OWNER,
+ *         #JITLOCK_ERR_TIMEOUT (a file system that is not of this host has not answered for 10 s) or #JITLOCK_ERR_INTERNAL.
  */
 jitlock_status_t jitlock_info(jitlock_t lock,
                               jitlock_info_t *info);
@@ -721,7 +725,8 @@ jitlock_status_t jitlock_info(jitlock_t lock,
  *
  * @param owner Set its struct_size; written on success only.
  * @return #JITLOCK_OK, #JITLOCK_ERR_INVALID_ARGUMENT, #JITLOCK_ERR_PERMISSION, #JITLOCK_ERR_NOT_DIRECTORY,
- *         #JITLOCK_ERR_LIMIT, #JITLOCK_ERR_IO or #JITLOCK_ERR_INTERNAL.
+ *         #JITLOCK_ERR_TIMEOUT (the file system has not answered for 10 s), #JITLOCK_ERR_LIMIT, #JITLOCK_ERR_IO or
+ *         #JITLOCK_ERR_INTERNAL.
  */
 jitlock_status_t jitlock_query(const char *cache_dir,
                                jitlock_owner_t *owner);

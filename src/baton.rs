@@ -71,17 +71,19 @@ enum Verdict {
 pub(crate) fn settle(
     patience: &mut Patience<'_>,
     cache: &Path,
-    local: bool,
+    may_hang: bool,
     batons: Batons,
 ) -> Result<Option<Baton>, Error> {
     if batons == Batons::None {
         return Ok(Some(Baton::None));
     }
-    let own = settle_one(patience, &cache.join(NAME), local)?;
+    let own = settle_one(patience, &cache.join(NAME), may_hang)?;
     if batons == Batons::All {
-        let entries = Dir::open(cache).and_then(|cache| cache.entries()).unwrap_or_default();
+        let ours = cache.to_owned();
+        let entries = move || Ok(Dir::open(&ours).and_then(|cache| cache.entries()).unwrap_or_default());
+        let entries = offload::answer(may_hang, cache, patience.limit(), entries)?;
         for entry in entries.iter().filter(|entry| entry.directory) {
-            if settle_one(patience, &cache.join(&entry.name).join(NAME), local)?.is_none() {
+            if settle_one(patience, &cache.join(&entry.name).join(NAME), may_hang)?.is_none() {
                 return Ok(None);
             }
         }
@@ -89,13 +91,13 @@ pub(crate) fn settle(
     Ok(own)
 }
 
-fn settle_one(patience: &mut Patience<'_>, path: &Path, local: bool) -> Result<Option<Baton>, Error> {
-    if local && is_absent(path) {
+fn settle_one(patience: &mut Patience<'_>, path: &Path, may_hang: bool) -> Result<Option<Baton>, Error> {
+    if !may_hang && is_absent(path) {
         return Ok(Some(Baton::None));
     }
     let mut removed = false;
-    // A look on a file system of this host is always waited for, so none that was given up removes anything later.
-    let limit = patience.limit().filter(|_| !local);
+    // Where nothing can hang, a look is always waited for, so none that was given up removes anything later.
+    let limit = patience.limit().filter(|_| may_hang);
     let way = patience.outlast(&mut || {
         let (id, unknown) = match look(path, limit, true)? {
             Verdict::Absent => return Ok(None),

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Argument, Error};
 use crate::lockfile::Paths;
+use crate::offload;
 use crate::sys::{self, Dir, Entry, FileId, Kind};
 use crate::tree;
 
@@ -80,8 +81,12 @@ fn trash_name(name: &OsStr) -> OsString {
 fn refuse_precious(paths: &Paths, cache: FileId) -> Result<(), Error> {
     let refuse = |why| Err(Argument::Clear { path: paths.cache.clone(), why }.into());
     let homes = [std::env::var_os("HOME").map(PathBuf::from), sys::home_of_user()];
-    if homes.iter().flatten().any(|home| lies_in(home, cache)) {
-        return refuse("it is the home directory, or contains it");
+    for home in homes.into_iter().flatten() {
+        // A home may lie in a file system that hangs, wherever the cache is.
+        let ours = home.clone();
+        if offload::answer(true, &home, offload::silence(), move || Ok(lies_in(&ours, cache)))? {
+            return refuse("it is the home directory, or contains it");
+        }
     }
     if paths.lock.parent().is_some_and(|parent| lies_in(parent, cache)) {
         return refuse("its lock file lies in it");
@@ -114,6 +119,7 @@ fn clear_in_place(path: &Path) -> Result<(), Failure> {
     cache.make_child(&trash).map_err(|source| untouched("clear", path, source))?;
     let into = cache.child(&trash).map_err(|source| untouched("open", path, source))?;
     for (done, entry) in entries.iter().enumerate() {
+        offload::step();
         if let Err(source) = move_entry(&cache, &into, &entry.name) {
             // The names are free, since we hold the lock.
             let back = |entry: &Entry| into.rename(&entry.name, &cache, &entry.name);

@@ -94,7 +94,7 @@ pub enum jitlock_status_t {
     JITLOCK_ERR_INVALID_ARGUMENT = -1,
     /// The handle names no lock of this process: released already, made up, or another process's.
     JITLOCK_ERR_INVALID_HANDLE = -2,
-    /// The lock could not be had in time. The message names the holder. Take the path that needs no cache.
+    /// Not in time. The message names the holder, or the file system that does not answer. Take the path that needs no cache.
     JITLOCK_ERR_TIMEOUT = -3,
     /// The calling thread holds this lock itself and would wait for ever.
     JITLOCK_ERR_DEADLOCK = -4,
@@ -385,6 +385,8 @@ pub unsafe extern "C" fn jitlock_acquire_with(
 /// this call counts as died.
 ///
 /// @return #JITLOCK_OK; #JITLOCK_ERR_LOST: released, but the lock did not exclude everybody all the time;
+///         #JITLOCK_ERR_TIMEOUT: the file system, one that is not of this host, has not answered for 10 s; the lock is
+///         released as soon as it does;
 ///         #JITLOCK_ERR_INVALID_HANDLE and #JITLOCK_ERR_NOT_OWNER (in a forked child): nothing was changed;
 ///         #JITLOCK_ERR_INTERNAL.
 #[no_mangle]
@@ -415,7 +417,9 @@ pub unsafe extern "C" fn jitlock_clear_cache(cache_dir: *const c_char, timeout_m
 /// @return #JITLOCK_OK, #JITLOCK_ERR_INVALID_ARGUMENT (a reader's lock, or a refused directory),
 ///         #JITLOCK_ERR_INVALID_HANDLE, #JITLOCK_ERR_NOT_OWNER, #JITLOCK_ERR_NOT_DIRECTORY (a file is there; the cache
 ///         is as it was), #JITLOCK_ERR_PERMISSION, #JITLOCK_ERR_LIMIT or #JITLOCK_ERR_IO (the message names the
-///         first path that would not go; the cache is as it was, or gone except for what could not be deleted).
+///         first path that would not go; the cache is as it was, or gone except for what could not be deleted),
+///         #JITLOCK_ERR_TIMEOUT (torch's own lock in it is in use, and the cache is as it was; or a file system that is not of
+///         this host has not answered for 10 s, and the clear goes on as soon as it does) or #JITLOCK_ERR_INTERNAL.
 #[no_mangle]
 pub extern "C" fn jitlock_clear_held(lock: jitlock_t) -> jitlock_status_t {
     answer(|| lock::clear_held(Handle(lock)))
@@ -458,8 +462,8 @@ pub unsafe extern "C" fn jitlock_remove_stale_baton(
 /// Inspect. What the library knows of a lock that this process holds.
 ///
 /// @param info Set its struct_size; written on success only.
-/// @return #JITLOCK_OK, #JITLOCK_ERR_INVALID_ARGUMENT, #JITLOCK_ERR_INVALID_HANDLE, #JITLOCK_ERR_NOT_OWNER or
-///         #JITLOCK_ERR_INTERNAL.
+/// @return #JITLOCK_OK, #JITLOCK_ERR_INVALID_ARGUMENT, #JITLOCK_ERR_INVALID_HANDLE, #JITLOCK_ERR_NOT_OWNER,
+///         #JITLOCK_ERR_TIMEOUT (a file system that is not of this host has not answered for 10 s) or #JITLOCK_ERR_INTERNAL.
 #[no_mangle]
 pub unsafe extern "C" fn jitlock_info(lock: jitlock_t, info: *mut jitlock_info_t) -> jitlock_status_t {
     answer(|| {
@@ -497,7 +501,8 @@ pub unsafe extern "C" fn jitlock_info(lock: jitlock_t, info: *mut jitlock_info_t
 ///
 /// @param owner Set its struct_size; written on success only.
 /// @return #JITLOCK_OK, #JITLOCK_ERR_INVALID_ARGUMENT, #JITLOCK_ERR_PERMISSION, #JITLOCK_ERR_NOT_DIRECTORY,
-///         #JITLOCK_ERR_LIMIT, #JITLOCK_ERR_IO or #JITLOCK_ERR_INTERNAL.
+///         #JITLOCK_ERR_TIMEOUT (the file system has not answered for 10 s), #JITLOCK_ERR_LIMIT, #JITLOCK_ERR_IO or
+///         #JITLOCK_ERR_INTERNAL.
 #[no_mangle]
 pub unsafe extern "C" fn jitlock_query(
     cache_dir: *const c_char,

@@ -34,6 +34,9 @@ pub enum Error {
         /// Set when `JITLOCK_TIMEOUT` could not be understood.
         note: Option<BadEnvironment>,
     },
+    /// A file system that does not answer was given up. What was asked of it is done as soon as it does.
+    #[error("gave up after waiting for an answer of the file system of {}", shown(.0))]
+    Silent(PathBuf),
     /// The calling thread holds the lock already and would wait for itself.
     #[error("this thread already holds {}: it would wait for itself", shown(.0))]
     Deadlock(PathBuf),
@@ -216,7 +219,7 @@ impl Error {
             Error::InvalidArgument(_) | Error::NameTooLong { .. } => Code::InvalidArgument,
             Error::InvalidHandle(_) => Code::InvalidHandle,
             Error::NotOwner(_) => Code::NotOwner,
-            Error::Timeout { .. } => Code::Timeout,
+            Error::Timeout { .. } | Error::Silent(_) => Code::Timeout,
             Error::Deadlock(_) => Code::Deadlock,
             Error::Interrupted(_) => Code::Interrupted,
             Error::Cancelled(_) => Code::Cancelled,

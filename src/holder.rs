@@ -9,6 +9,7 @@ use std::time::SystemTime;
 use crate::baton::{self, BatonState};
 use crate::error::{printable, seconds, Error};
 use crate::lockfile::{self, Paths};
+use crate::offload;
 use crate::orphans;
 use crate::owner::{self, Record, State};
 use crate::process::{self, OwnFile};
@@ -81,8 +82,14 @@ pub struct Status {
 
 /// Who holds the lock of `cache`, and what else is in the way: asked without taking it and without write permission.
 pub fn query(cache: &Path, explicit: Option<&Path>) -> Result<Status, Error> {
+    let cache = lockfile::absolute(cache)?;
     let explicit = explicit.map(lockfile::absolute).transpose()?;
-    let Paths { cache, lock, .. } = lockfile::paths(&lockfile::absolute(cache)?, explicit.as_deref(), false)?;
+    let shown = cache.clone();
+    offload::answer(true, &shown, offload::silence(), move || look_around(&cache, explicit.as_deref()))
+}
+
+fn look_around(cache: &Path, explicit: Option<&Path>) -> Result<Status, Error> {
+    let Paths { cache, lock, .. } = lockfile::paths(cache, explicit, false)?;
     let baton = baton::state(&cache)?;
     let file = match OwnFile::open(|| sys::open(&lock, Access::ReadOnly)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -113,9 +120,7 @@ pub fn query(cache: &Path, explicit: Option<&Path>) -> Result<Status, Error> {
 
 /// The scope of a lock file that is still to be made, by the nearest directory that is there.
 fn scope_beside(lock: &Path) -> Scope {
-    // A dot, since a directory may be named by a symlink, which a lock file may not.
-    let open = |directory: &Path| OwnFile::open(|| sys::open(&directory.join("."), Access::ReadOnly)).ok();
-    let Some(directory) = lock.ancestors().skip(1).find_map(open) else { return Scope::Unknown };
+    let Some(directory) = lock.parent().and_then(lockfile::nearest_directory) else { return Scope::Unknown };
     sys::is_local(&directory).map_or(Scope::Unknown, |local| scope::of(&directory, local).0)
 }
 

@@ -1,14 +1,16 @@
 //! From the wish to the handle and back: the order in which the other modules do their part.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::baton::{self, Baton, Batons};
 use crate::cache::{self, Failure};
 use crate::error::{Argument, Error};
 use crate::handle::{self, Handle, Thread};
 use crate::lockfile::{self, LockFile, Target};
+use crate::offload;
 use crate::orphans;
 use crate::owner::{self, Record, State};
 use crate::patience::{Patience, Progress, Way};
@@ -88,6 +90,7 @@ pub(crate) struct Lock {
     baton: Mutex<Baton>,
     /// Taken by whoever works on the cache by the handle, so that a release on another thread waits for it.
     working: Mutex<()>,
+    given_back: AtomicBool,
 }
 
 /// What a holder may ask about its lock.
@@ -120,8 +123,10 @@ pub fn acquire(options: Options<'_>) -> Result<Handle, Error> {
 /// process.
 pub fn release(handle: Handle) -> Result<(), Error> {
     let lock = handle::remove(handle)?;
-    let _working = lock.working.lock().unwrap_or_else(PoisonError::into_inner);
-    lock.give_back()
+    lock.ask(|lock| {
+        let _working = lock.working();
+        lock.give_back()
+    })
 }
 
 /// Takes the lock, deletes the cache, gives the lock back.
@@ -130,59 +135,70 @@ pub fn clear_cache(cache: &Path, timeout: Timeout) -> Result<(), Error> {
         // Without a parent directory there is no cache, and nobody to exclude.
         Err(Error::System { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
-        Ok(lock) => {
+        Ok(lock) => Arc::new(lock).ask(|lock| {
             let cleared = cache::clear(&lock.file.paths).map_err(Error::from);
             let released = lock.give_back();
             cleared.and(released)
-        }
+        }),
     }
 }
 
 /// Deletes the cache under a lock that is held already.
 pub fn clear_held(handle: Handle) -> Result<(), Error> {
     let lock = handle::get(handle)?;
-    let _working = lock.working.lock().unwrap_or_else(PoisonError::into_inner);
     if lock.mode == Mode::Shared {
         return Err(Argument::SharedClear.into());
     }
-    let mut patience = Patience::new(Timeout::After(Duration::ZERO), false, None);
-    baton::settle(&mut patience, &lock.file.paths.cache, lock.file.local, Batons::All)?;
-    cache::clear(&lock.file.paths).map_err(Error::from)
+    lock.ask(|lock| {
+        let _working = lock.working();
+        let mut patience = Patience::new(Timeout::After(Duration::ZERO), false, None);
+        baton::settle(&mut patience, &lock.file.paths.cache, lock.file.may_hang, Batons::All)?;
+        cache::clear(&lock.file.paths).map_err(Error::from)
+    })
 }
 
 /// Removes torch's own lock from a build directory in the cache whose lock is held, if nobody has it open; waits while
 /// somebody has.
 pub fn remove_stale_baton(handle: Handle, build_dir: &Path, timeout: Timeout) -> Result<(), Error> {
     let lock = handle::get(handle)?;
-    let _working = lock.working.lock().unwrap_or_else(PoisonError::into_inner);
     if lock.mode == Mode::Shared {
         return Err(Argument::SharedBaton.into());
     }
+    let _working = lock.working();
     let build_dir = lockfile::absolute(build_dir)?;
     let mut baton = Baton::None;
-    if build_dir.exists() {
-        let cache = sys::stat_path(&lock.file.paths.cache);
-        if !cache.is_ok_and(|cache| cache::lies_in(&build_dir, cache.id)) {
-            return Err(Argument::NotInCache(build_dir).into());
-        }
+    let ours = build_dir.clone();
+    if lock.clone().ask(move |lock| is_in_cache(&ours, &lock.file.paths.cache))? {
         let mut patience = Patience::new(timeout, false, None);
         baton =
-            baton::settle(&mut patience, &build_dir, lock.file.local, Batons::Own)?.unwrap_or(Baton::None);
+            baton::settle(&mut patience, &build_dir, lock.file.may_hang, Batons::Own)?.unwrap_or(Baton::None);
     }
     *lock.baton.lock().unwrap_or_else(PoisonError::into_inner) = baton;
     Ok(())
+}
+
+/// Whether it is there; a failure if it is, and elsewhere.
+fn is_in_cache(build_dir: &Path, cache: &Path) -> Result<bool, Error> {
+    if !build_dir.exists() {
+        return Ok(false);
+    }
+    match sys::stat_path(cache).is_ok_and(|cache| cache::lies_in(build_dir, cache.id)) {
+        true => Ok(true),
+        false => Err(Argument::NotInCache(build_dir.to_owned()).into()),
+    }
 }
 
 /// What is known of a held lock.
 pub fn info(handle: Handle) -> Result<Info, Error> {
     let lock = handle::get(handle)?;
     let baton = *lock.baton.lock().unwrap_or_else(PoisonError::into_inner);
+    let (current, scope) = lock.clone().ask(|lock| Ok((lock.is_current(), lock.file.scope().0)))?;
     Ok(Info {
         previous: lock.previous.clone(),
         baton,
-        lost: !lock.is_current(),
+        lost: !current,
         recorded: lock.recorded,
-        scope: lock.file.scope().0,
+        scope,
         waited: lock.waited,
         descriptor: lock.file.descriptor(),
     })
@@ -223,7 +239,8 @@ fn take(options: Options<'_>, thread: Option<Thread>, purpose: Purpose) -> Resul
         thread,
         last_holder: None,
     };
-    let (mut file, previous, baton) = loop {
+    let inherit = options.inherit;
+    let (mut file, previous, baton, wipe) = loop {
         let (file, state) = wait::lock(&mut wish)?;
         let previous = previous_owner(&file, state);
         let wipe = options.clear_if_owner_died && matches!(previous, PreviousOwner::Died(_));
@@ -233,7 +250,19 @@ fn take(options: Options<'_>, thread: Option<Thread>, purpose: Purpose) -> Resul
             () if wipe || purpose == Purpose::Clear => Batons::All,
             () => Batons::Own,
         };
-        let Some(baton) = make_way(&mut wish.patience, &file, &previous, batons)? else { continue };
+        match make_way(&mut wish.patience, &file, &previous, batons) {
+            Ok(Some(baton)) => break (file, previous, baton, wipe),
+            Ok(None) => continue,
+            Err(error) => {
+                let_go(file);
+                return Err(error);
+            }
+        }
+    };
+    let (path, may_hang, limit) = (file.path().to_owned(), file.may_hang, wish.patience.limit());
+    let started = wish.patience.deadline.started;
+    // If the caller does not wait for the end of it, the lock is dropped there.
+    offload::answer(may_hang, &path, limit, move || {
         if wipe {
             match cache::clear(&file.paths) {
                 // What remains lies out of the next build's way.
@@ -241,16 +270,32 @@ fn take(options: Options<'_>, thread: Option<Thread>, purpose: Purpose) -> Resul
                 Err(Failure::Untouched(error)) => return Err(error),
             }
         }
-        break (file, previous, baton);
-    };
-    if options.inherit {
-        file.make_inheritable()?;
-    }
-    // Last of all: until everything else is done, the file goes on saying that the previous owner died.
-    let recorded = mode == Mode::Exclusive && owner::write(&file);
-    let waited = wish.patience.deadline.started.elapsed();
-    let (baton, working) = (Mutex::new(baton), Mutex::new(()));
-    Ok(Lock { file, mode, inherit: options.inherit, recorded, previous, waited, baton, working })
+        if inherit {
+            file.make_inheritable()?;
+        }
+        // Last of all: until everything else is done, the file goes on saying that the previous owner died.
+        let recorded = mode == Mode::Exclusive && owner::write(&file);
+        Ok(Lock {
+            file,
+            mode,
+            inherit,
+            recorded,
+            previous,
+            waited: started.elapsed(),
+            baton: Mutex::new(baton),
+            working: Mutex::new(()),
+            given_back: AtomicBool::new(false),
+        })
+    })
+}
+
+/// Gives back a lock that could not be used, before the caller hears of it unless its file system does not answer.
+fn let_go(file: LockFile) {
+    let (path, may_hang) = (file.path().to_owned(), file.may_hang);
+    let _ = offload::answer(may_hang, &path, Some(Instant::now()), move || {
+        drop(file);
+        Ok(())
+    });
 }
 
 /// Waits for those who work in the cache without the lock: a dead owner's compilers, and torch by itself. None: the
@@ -270,6 +315,19 @@ fn make_way(
 }
 
 impl Lock {
+    /// Does what its file systems may not answer to; the file is closed there if this is the last of the lock.
+    fn ask<T: Send + 'static>(
+        self: Arc<Self>,
+        work: impl FnOnce(&Lock) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (path, may_hang) = (self.file.path().to_owned(), self.file.may_hang);
+        offload::answer(may_hang, &path, offload::silence(), move || work(&self))
+    }
+
+    fn working(&self) -> MutexGuard<'_, ()> {
+        self.working.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn id(&self) -> FileId {
         self.file.id()
     }
@@ -280,6 +338,7 @@ impl Lock {
     }
 
     fn give_back(&self) -> Result<(), Error> {
+        self.given_back.store(true, Ordering::Relaxed);
         let current = self.is_current();
         if self.recorded {
             owner::mark_released(&self.file);
@@ -290,6 +349,14 @@ impl Lock {
         match current {
             true => Ok(()),
             false => Err(Error::Lost(self.file.path().to_owned())),
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if !self.given_back.load(Ordering::Relaxed) {
+            let _ = self.give_back();
         }
     }
 }

@@ -121,6 +121,7 @@ pub(crate) fn attempt(target: &Target, known_local: Option<u64>) -> Result<Try, 
         return Err(Error::NotALockFile { path: paths.lock, kind: stat.kind.name() });
     }
     let local = known_local == Some(stat.id.device) || sys::is_local(&file).map_err(inspect)?;
+    let may_hang = !(local && cache_is_local(&paths, stat.id.device));
     let file = LockFile {
         file,
         paths,
@@ -128,6 +129,7 @@ pub(crate) fn attempt(target: &Target, known_local: Option<u64>) -> Result<Try, 
         writable: access != Access::ReadOnly,
         created: access == Access::Create,
         local,
+        may_hang,
         held: AtomicBool::new(matches!(granted, Ok(true))),
         inherited: false,
         pid: sys::process_id(),
@@ -143,6 +145,21 @@ pub(crate) fn attempt(target: &Target, known_local: Option<u64>) -> Result<Try, 
         Ok(false) => Ok(Try::Busy(file)),
         Err(error) => file.refused(error),
     }
+}
+
+/// Whether the cache lies on a file system of this host, as the lock file on `device` does.
+fn cache_is_local(paths: &Paths, device: u64) -> bool {
+    match paths.found {
+        Some(cache) if cache.id.device == device => true,
+        None if paths.lock.parent() == paths.cache.parent() => true,
+        _ => nearest_directory(&paths.cache).is_some_and(|place| sys::is_local(&place).unwrap_or(false)),
+    }
+}
+
+/// The directory at the path, or the nearest one above it that is there.
+pub(crate) fn nearest_directory(path: &Path) -> Option<OwnFile> {
+    // A dot, since a directory may be named by a symlink, which a lock file may not.
+    path.ancestors().find_map(|place| OwnFile::open(|| sys::open(&place.join("."), Access::ReadOnly)).ok())
 }
 
 /// Errors of open that are over in a moment: the file is going away, or somebody has it for themselves.
@@ -162,6 +179,8 @@ pub(crate) struct LockFile {
     pub created: bool,
     /// Whether this host's kernel alone answers for its locks.
     pub local: bool,
+    /// Whether the file system of the lock file, or that of the cache, can leave a caller without an answer.
+    pub may_hang: bool,
     held: AtomicBool,
     inherited: bool,
     /// Whose lock it is: a child's copy of this gives nothing back.

@@ -3,22 +3,32 @@
 //! kernel sees no holder: the record of their dead owner has to tell who they are.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::blocker::Blocker;
 use crate::cache::real_lies_in;
 use crate::error::Error;
 use crate::holder::{self, Process};
 use crate::lockfile::LockFile;
+use crate::offload;
 use crate::owner::Record;
 use crate::patience::{Obstacle, Patience, Way};
 use crate::sys::{self, FileId};
 
 /// Waits until the dead owner's orphans are gone.
-pub(crate) fn outlast(patience: &mut Patience<'_>, record: &Record, file: &LockFile) -> Result<Way, Error> {
+pub(crate) fn outlast(
+    patience: &mut Patience<'_>,
+    record: &Arc<Record>,
+    file: &LockFile,
+) -> Result<Way, Error> {
     let path = file.path();
+    let limit = patience.limit();
     patience.outlast(&mut || {
-        let pids = find(record, &file.paths.cache, path, file.id());
+        let (record, paths, id) = (record.clone(), file.paths.clone(), file.id());
         let of = record.pid;
+        // Their working directories may lie in file systems that hang, wherever the cache is.
+        let find = move || Ok(find(&record, &paths.cache, &paths.lock, id));
+        let pids = offload::answer(true, path, limit, find)?;
         Ok(pids.first().copied().map(|first| Obstacle {
             blocker: Box::new(move || {
                 let processes = pids.iter().copied().map(Process::of).collect();

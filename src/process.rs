@@ -25,7 +25,8 @@ pub(crate) struct Table {
     pub queues: Vec<Queue>,
     /// What this process writes into a lock file, once it did; a forked child is another.
     own_record: Option<Arc<OwnRecord>>,
-    /// Caches whose lock file was seen on a file system of this host, which cannot hang, and its device; sorted.
+    /// Caches that were seen, with their lock files, on file systems of this host, which cannot hang, and the device of the
+    /// lock file; sorted.
     local: Vec<(PathBuf, u64)>,
     /// Every descriptor of ours: what a forked child closes, unless it is to be inherited.
     descriptors: Vec<Descriptor>,
@@ -66,7 +67,7 @@ pub(crate) fn table() -> MutexGuard<'static, Table> {
 }
 
 impl Table {
-    /// The device of the local file system that the lock file of `cache` was last seen on.
+    /// The device that the lock file of `cache` was last seen on, if neither of the two can hang.
     pub(crate) fn local_device(&self, cache: &Path) -> Option<u64> {
         self.find_local(cache).ok().map(|index| self.local[index].1)
     }

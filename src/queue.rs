@@ -15,10 +15,11 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::handle;
 use crate::lockfile::{self, LockFile, Target, Try};
+use crate::offload;
 use crate::owner::{self, Record};
 use crate::panics;
 use crate::process::{table, Table};
-use crate::sys::{self, FileId};
+use crate::sys::FileId;
 use crate::waiter::{Outcome, Waiter};
 
 /// The waiting threads of one target, in the order in which they came.
@@ -72,7 +73,7 @@ pub(crate) fn join(target: &Target, current: Option<FileId>, waiter: &Arc<Waiter
     }
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let helper = (number, target.clone());
-    sys::spawn(Box::new(move || serve(helper.0, &helper.1)))
+    offload::spawn(move || serve(helper.0, &helper.1))
         .map_err(|source| Error::system("start a thread for", &target.cache, source))?;
     table.queues.push(Queue { number, target: target.clone(), busy: None, waiters: vec![waiter.clone()] });
     Ok(())
@@ -159,7 +160,7 @@ fn announce(number: u64, target: &Target, file: &LockFile) -> bool {
         told.push(waiter.clone());
         false
     });
-    if file.local {
+    if !file.may_hang {
         guard.remember_local(&target.cache, file.id().device);
     }
     guard.goes_on(number)

@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 
 use crate::error::Error;
+use crate::offload;
 use crate::sys::{self, Dir};
 
 /// Each level costs a descriptor, so what lies deeper is moved up to the root of the tree and deleted from there.
@@ -62,6 +63,7 @@ impl Deletion {
             Err(error) => return self.check(Err(error), shown),
         };
         for entry in entries {
+            offload::step();
             let removed =
                 if entry.directory { dir.remove(&entry.name, true) } else { dir.remove(&entry.name, false) };
             if removed.is_ok() {

@@ -113,7 +113,7 @@ fn stand_in_queue(wish: &mut Wish<'_>, current: Option<FileId>) -> Result<(LockF
 fn finish(wish: &Wish<'_>, outcome: Outcome) -> Result<(LockFile, State), Error> {
     match outcome {
         Outcome::Granted(file, state) => {
-            if file.local {
+            if !file.may_hang {
                 table().remember_local(&wish.target.cache, file.id().device);
             }
             Ok((file, state))
