@@ -34,7 +34,8 @@ pub enum Error {
         /// Set when `JITLOCK_TIMEOUT` could not be understood.
         note: Option<BadEnvironment>,
     },
-    /// A file system that does not answer was given up. What was asked of it is done as soon as it does.
+    /// A file system that does not answer was given up. A release or a clear is done as soon as it does; a lock that
+    /// comes then is given back.
     #[error("gave up after waiting for an answer of the file system of {}", shown(.0))]
     Silent(PathBuf),
     /// The calling thread holds the lock already and would wait for itself.

@@ -170,7 +170,7 @@ mod tests {
         let task = Task::new(move || {
             step();
             stepped.send(()).unwrap();
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep(FIRST_ANSWER + Duration::from_millis(200));
             Ok(7)
         });
         let counted = task.start().unwrap();
