@@ -165,6 +165,25 @@ fn a_holder_that_unlocks_without_closing_lets_a_waiter_in() {
 }
 
 #[test]
+fn locks_taken_in_two_orders_end_in_timeouts_that_name_each_other() {
+    let (directory, _) = scratch();
+    let caches = ["a", "b"].map(|name| directory.path().join(name));
+    let mut agents = [Agent::start(), Agent::start()];
+    for (agent, cache) in agents.iter_mut().zip(&caches) {
+        agent.hold(cache);
+    }
+    for (agent, cache) in agents.iter_mut().zip(caches.iter().rev()) {
+        agent.send(&format!("acquire {} 300", cache.display()));
+    }
+    let pids = agents.each_ref().map(Agent::pid);
+    for (agent, other) in agents.iter_mut().zip(pids.iter().rev()) {
+        let reply = agent.reply();
+        assert_eq!(reply.code, Code::Timeout as i32);
+        assert!(reply.text.contains(&format!("held by pid {other} ")), "{}", reply.text);
+    }
+}
+
+#[test]
 fn readers_share_and_exclude_a_writer() {
     let (_directory, cache) = scratch();
     let shared = options(0, jitlock::capi::JITLOCK_SHARED);

@@ -252,6 +252,27 @@ fn a_user_who_may_only_read_the_lock_file_waits_and_holds_like_anybody() {
 }
 
 #[test]
+fn where_an_exclusive_lock_is_for_writers_a_reader_is_told_so() {
+    if !is_root() {
+        skip!("needs root, to be two users");
+    }
+    let (directory, cache) = open_scratch(0o777);
+    let preloaded = directory.path().join("nfs_flock.so");
+    copy_program(&shim("nfs_flock"), &preloaded);
+    let mut root = Agent::spawn(Command::new(program("agent")).env("LD_PRELOAD", &preloaded));
+    let lock = root.hold(&cache);
+    assert_eq!(root.release(lock).code, OK);
+    std::fs::set_permissions(lock_file(&cache), PermissionsExt::from_mode(0o644)).unwrap();
+    let mut command = agent_command_of(65534, directory.path());
+    let mut nobody = Agent::spawn(command.env("LD_PRELOAD", &preloaded));
+    let refused = nobody.acquire(&cache, 1000);
+    assert_eq!(refused.code, Code::Permission as i32, "{}", refused.text);
+    assert!(refused.text.contains("wants write permission for an exclusive lock"), "{}", refused.text);
+    let shared = nobody.ask(&format!("acquire {} 1000 {}", cache.display(), jitlock::capi::JITLOCK_SHARED));
+    assert_eq!(shared.code, OK, "{}", shared.text);
+}
+
+#[test]
 fn a_lock_file_that_may_not_even_be_read_is_a_permission_error_that_says_whose_it_is() {
     if !is_root() {
         skip!("needs root, to be two users");
