@@ -28,7 +28,7 @@ fn a_child_waits_for_its_parent_like_anybody() {
 
 #[test]
 fn a_child_that_lives_on_does_not_keep_a_dead_parents_lock() {
-    for child in ["fork-sleep", "exec-sleep"] {
+    for child in ["fork-sleep", "exec-sleep", "spawn-sleep", "vfork-sleep"] {
         let (_directory, cache) = scratch();
         let mut parent = Agent::start();
         parent.hold(&cache);
@@ -70,7 +70,7 @@ fn no_descriptor_passes_through_exec() {
 #[test]
 fn an_inherited_lock_lasts_as_long_as_the_last_child_and_is_named_after_it() {
     let (_directory, cache) = scratch();
-    for child in ["fork-sleep", "exec-sleep"] {
+    for child in ["fork-sleep", "exec-sleep", "spawn-sleep", "vfork-sleep"] {
         let mut parent = Agent::start();
         let inherit = jitlock::capi::JITLOCK_INHERIT;
         assert_eq!(parent.ask(&format!("acquire {} 10000 {inherit}", cache.display())).code, OK);

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <sched.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -164,6 +165,16 @@ int main(void) {
             pid_t child = fork();
             if (child == 0) {
                 execlp("sleep", "sleep", "1000", (char *)NULL);
+                _exit(127);
+            }
+            printf("0 %d\n", child);
+        } else if (!strcmp(verb, "spawn-sleep") || !strcmp(verb, "vfork-sleep")) {
+            char *arguments[] = {"sleep", "1000", NULL};
+            pid_t child;
+            if (verb[0] == 's')
+                posix_spawnp(&child, "sleep", NULL, NULL, arguments, environ);
+            else if ((child = vfork()) == 0) {
+                execvp("sleep", arguments);
                 _exit(127);
             }
             printf("0 %d\n", child);

@@ -7,6 +7,7 @@ import ctypes
 import fcntl
 import gc
 import math
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -25,6 +26,15 @@ with jitlock.lock(sys.argv[1], timeout=30):
     print("held", flush=True)
     sys.stdin.readline()
 """
+
+
+def is_free(cache):
+    """Asked in a child of multiprocessing's."""
+    try:
+        with jitlock.lock(cache, timeout=0):
+            return True
+    except jitlock.Timeout:
+        return False
 
 
 class LockTest(unittest.TestCase):
@@ -190,6 +200,17 @@ except KeyboardInterrupt:
                 os._exit(status)
             self.assertEqual(os.waitpid(child, 0)[1], 0)
             self.assertFalse(held.lost)
+
+    def test_multiprocessing_children_own_nothing_however_they_start(self):
+        for method in multiprocessing.get_all_start_methods():
+            with self.subTest(method), multiprocessing.get_context(method).Pool(2) as pool:
+                with jitlock.lock(self.cache) as held:
+                    self.assertEqual(pool.map(is_free, [self.cache] * 4), [False] * 4)
+                    self.assertFalse(held.lost)
+                # One of them may be met by another.
+                self.assertIn(True, pool.map(is_free, [self.cache] * 4))
+            with jitlock.lock(self.cache), multiprocessing.get_context(method).Pool(2) as pool:
+                self.assertEqual(pool.map(is_free, [self.cache] * 4), [False] * 4)
 
     def test_clear(self):
         os.makedirs(os.path.join(self.cache, "a", "b"))
